@@ -1,0 +1,62 @@
+"""Word embedding by low-rank doubly stochastic matrix decomposition, in JAX.
+
+A room is imported when one of its names is first used: `dcdjax --help` need not wait for JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dcdjax import initialize, similarity
+    from dcdjax.decomposition import divergence, lagrangian, multipliers, objective, update
+    from dcdjax.layout import prepare
+    from dcdjax.solver import (
+        Solution,
+        SolverError,
+        Status,
+        best,
+        consensus,
+        raise_on_failure,
+        solve,
+        solve_restarts,
+    )
+
+__all__ = [
+    "Solution",
+    "SolverError",
+    "Status",
+    "best",
+    "consensus",
+    "divergence",
+    "initialize",
+    "lagrangian",
+    "multipliers",
+    "objective",
+    "prepare",
+    "raise_on_failure",
+    "similarity",
+    "solve",
+    "solve_restarts",
+    "update",
+]
+
+_ROOMS = {
+    **dict.fromkeys(("divergence", "lagrangian", "multipliers", "objective", "update"), "decomposition"),
+    "prepare": "layout",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dcdjax")
+    if name not in __all__:
+        raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
+    if name in ("initialize", "similarity"):
+        return import_module(f"dcdjax.{name}")
+    return getattr(import_module(f"dcdjax.{_ROOMS.get(name, 'solver')}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,59 @@
+"""S in any of its forms enters; arrays that a device passes over leave. Sole owner of how S lies in memory."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int
+
+from dcdjax.similarity import Similarity, from_matrix
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Layout:
+    """S as the solver takes it: nonzeros sorted by row, scaled to a mean row sum of one.
+
+    Attributes:
+      S_idx: rows and columns of the nonzeros.
+      S_val: their values over `scale`. No step depends on the scale of S, but the range of float32 does.
+      scale: the mean row sum of S.
+      num_words: N.
+    """
+
+    S_idx: Int[Array, "nonzeros 2"]
+    S_val: Float[Array, " nonzeros"]
+    scale: Float[Array, ""]
+    num_words: int = field(metadata={"static": True})
+
+
+def prepare(S: Any, *, num_words: int | None = None, dtype: DTypeLike = jnp.float32) -> Layout:
+    """Validates S, unless that was done before, and lays it out on the default device.
+
+    Args:
+      S: a `Similarity`, or whatever `similarity.from_matrix` takes: a scipy sparse matrix or a pair
+        (S_idx, S_val).
+      num_words: N, where a pair does not say it by its largest index.
+      dtype: of the W that will be solved for.
+
+    Returns:
+      The layout, to be given to `solve` in place of S as often as needed.
+    """
+    similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=num_words)
+    matrix = similarity.matrix
+    if num_words not in (None, matrix.shape[0]):
+        raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
+    entries = matrix.tocoo()
+    # In float64, here: a matrix scaled by 1e-50 is none the worse for it, but float32 would see zeros.
+    # First by the largest entry, because the sum of the largest float64 numbers would overflow.
+    largest = entries.data.max()
+    mean = (entries.data / largest).sum() / matrix.shape[0]
+    return Layout(
+        S_idx=jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32)),
+        S_val=jnp.asarray(entries.data / largest / mean, dtype=dtype),
+        scale=jnp.asarray(largest * mean, dtype=dtype),
+        num_words=matrix.shape[0],
+    )

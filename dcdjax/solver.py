@@ -1,0 +1,387 @@
+"""A start W and an S enter; a Solution leaves, with the reason why the solver stopped.
+
+The loop runs on the device. Its State is a value: `begin`, `advance` as often as one likes, `finish` give
+to the bit what `solve` gives in one go, for those who want to report or save between steps.
+"""
+
+import enum
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from dcdjax import decomposition
+from dcdjax.layout import Layout, prepare
+
+Step = Literal["exact", "relaxed"]
+_STEPS = {"exact": decomposition.exact_step, "relaxed": decomposition.relaxed_step}
+
+# An over-relaxed step is refused if the objective rose by more than this many rounding errors of
+# itself: a sum of millions of terms is no more exact than that.
+_OBJECTIVE_NOISE = 8
+
+
+class Status(enum.IntEnum):
+    """Why the solver stopped."""
+
+    CONVERGED = 0
+    MAX_STEPS = 1
+    NONFINITE = 2
+    RUNNING = 3
+
+
+MESSAGES = {
+    Status.CONVERGED: "converged: the relative change of W fell to the tolerance",
+    Status.MAX_STEPS: "stopped at max_steps before the relative change of W fell to the tolerance",
+    Status.NONFINITE: "stopped because a value was not finite; W is the last for which all were",
+    Status.RUNNING: "not finished",
+}
+
+
+class History(NamedTuple):
+    """Entry t describes W after t steps, entry 0 the start; entries never reached are NaN."""
+
+    objective: Float[Array, "*batch steps_and_start"]
+    change: Float[Array, "*batch steps_and_start"]  # |W_t - W_(t-1)| / |W_(t-1)|; 0 for a refused step
+    residual: Float[Array, "*batch steps_and_start"]  # max_i |sum_k W_ik - 1|
+
+
+class Solution(NamedTuple):
+    """Where the solver arrived. From `solve_restarts`, every field has a leading axis of restarts."""
+
+    W: Float[Array, "*batch words topics"]
+    objective: Float[Array, "*batch"]  # -sum S log Shat, at W with its rows on the simplex
+    status: Int[Array, "*batch"]  # a Status; MESSAGES says it in words
+    num_steps: Int[Array, "*batch"]
+    history: History
+
+
+class State(NamedTuple):
+    """A W with all that was learned in passing over S for it. Objectives are those of the scaled S."""
+
+    W: Float[Array, "words topics"]
+    ZW: Float[Array, "words topics"]
+    objective: Float[Array, ""]
+    refused: Bool[Array, ""]  # the last over-relaxed step was: the next one is plain
+    status: Int[Array, ""]
+    num_steps: Int[Array, ""]
+    history: History
+
+
+class SolverError(RuntimeError):
+    """Raised by `raise_on_failure`."""
+
+
+def solve(
+    W: ArrayLike,
+    S: Any,
+    *,
+    step: Step = "exact",
+    tol: float = 1e-3,
+    max_steps: int = 500,
+    over_relaxation: float = 1.0,
+) -> Solution:
+    """Minimizes the objective from a start until W converges.
+
+    Args:
+      W: a positive start, (N, r), float32 or float64; see `initialize`. All results have its dtype.
+      S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`.
+      step: "exact" keeps the rows on the simplex and never raises the objective; "relaxed" is the
+        paper's algorithm to the letter: the Lagrangian never rises, the rows drift to the simplex.
+      tol: stop when the relative change of W, |W_new - W| / |W| in Frobenius norm, is no more than this.
+      max_steps: stop after this many steps.
+      over_relaxation: the exponent of `decomposition.over_relax`; 1 takes the steps as they are, 1.9
+        needs about half as many of them. A step that would raise the objective is refused, and
+        the plain step taken next.
+
+    Returns:
+      The solution. Failure is a value: look at `status`, or pass it to `raise_on_failure`.
+
+    Raises:
+      ValueError: naming the argument and the first offending entry.
+
+    Examples:
+      >>> import jax, numpy as np, scipy.sparse
+      >>> from dcdjax import initialize, solve
+      >>> S = scipy.sparse.csr_array(np.kron(np.eye(2), np.ones((3, 3))))
+      >>> solution = solve(initialize.uniform(jax.random.key(0), 6, 2), S)
+      >>> np.unique(solution.W.argmax(axis=1)[:3]).size
+      1
+    """
+    W, layout = _arguments(W, S, batched=False)
+    _check_options(step, tol, max_steps, over_relaxation)
+    return _solve(W, layout, tol, step=step, max_steps=max_steps, over_relaxation=float(over_relaxation))
+
+
+def solve_restarts(
+    W_batch: ArrayLike,
+    S: Any,
+    *,
+    step: Step = "exact",
+    tol: float = 1e-3,
+    max_steps: int = 500,
+    over_relaxation: float = 1.0,
+) -> Solution:
+    """`solve` from every start of a batch (restarts, N, r) under `vmap`; each stops by itself.
+
+    Args:
+      W_batch: positive starts, as from `initialize.uniform(..., restarts=8)`.
+      S: as in `solve`, one for all starts.
+      step: as in `solve`.
+      tol: as in `solve`.
+      max_steps: as in `solve`.
+      over_relaxation: as in `solve`.
+
+    Returns:
+      A solution with a leading axis of restarts, for `best` or `consensus`.
+    """
+    W, layout = _arguments(W_batch, S, batched=True)
+    _check_options(step, tol, max_steps, over_relaxation)
+    return _solve_restarts(
+        W, layout, tol, step=step, max_steps=max_steps, over_relaxation=float(over_relaxation)
+    )
+
+
+def best(solution: Solution) -> Solution:
+    """The restart with the lowest objective on the simplex, of those that did not fail.
+
+    Raises:
+      ValueError: where a value was not finite in all of them.
+    """
+    if solution.W.ndim != 3:
+        raise ValueError(f"solution must be of solve_restarts, but W has shape {solution.W.shape}")
+    usable = (solution.status != Status.NONFINITE) & jnp.isfinite(solution.objective)
+    if not usable.any():
+        raise ValueError(f"solution has no usable restart: {MESSAGES[Status.NONFINITE]}")
+    winner = int(jnp.argmin(jnp.where(usable, solution.objective, jnp.inf)))
+    return jax.tree.map(lambda leaf: leaf[winner], solution)
+
+
+def consensus(*solutions: Solution) -> Float[Array, "words all_topics"]:
+    """One embedding of all restarts, whose Shat is the mean of their Shat: [W_1 ... W_M] / M.
+
+    Args:
+      *solutions: one or more, of the same words; each may hold one start or a batch, and they may differ
+        in the number of topics. Every start weighs the same.
+
+    Returns:
+      W with the topics of all starts beside each other, rows on the simplex.
+    """
+    starts = [W for s in solutions for W in (s.W if s.W.ndim == 3 else [s.W])]
+    if not starts:
+        raise ValueError("consensus needs at least one solution")
+    for W in starts:
+        if W.shape[0] != starts[0].shape[0]:
+            raise ValueError(f"solutions are of different words: {starts[0].shape[0]} and {W.shape[0]}")
+    return jnp.concatenate([decomposition.on_simplex(W) for W in starts], axis=1) / len(starts)
+
+
+def raise_on_failure(solution: Solution) -> Solution:
+    """Returns the solution as it is if it has converged (every restart, if a batch), else raises SolverError."""
+    codes = np.atleast_1d(np.asarray(solution.status))
+    failed = np.flatnonzero(codes != Status.CONVERGED)
+    if failed.size:
+        first = failed[0]
+        of_batch = f" (restart {first}; {failed.size} of {codes.size} failed)" if solution.W.ndim == 3 else ""
+        steps = np.atleast_1d(np.asarray(solution.num_steps))[first]
+        raise SolverError(f"after {steps} steps: {MESSAGES[Status(int(codes[first]))]}{of_batch}")
+    return solution
+
+
+# --- The loop ---------------------------------------------------------------------------------------
+
+# A vmapped scatter-add is several times slower than one after the other, on the CPU and more so on a GPU.
+_sweep = jax.custom_batching.sequential_vmap(decomposition.sweep)
+
+
+def begin(W: Float[Array, "words topics"], layout: Layout, *, max_steps: int) -> State:
+    """The state before the first step; takes one sweep."""
+    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
+    finite = jnp.isfinite(log_likelihood) & jnp.all(jnp.isfinite(ZW))
+    nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
+    return State(
+        W=W,
+        ZW=ZW,
+        objective=-log_likelihood,
+        refused=jnp.array(False),
+        status=jnp.where(finite, Status.RUNNING, Status.NONFINITE).astype(jnp.int32),
+        num_steps=jnp.int32(0),
+        history=History(
+            objective=nothing.at[0].set(-log_likelihood),
+            change=nothing,
+            residual=nothing.at[0].set(_residual(W)),
+        ),
+    )
+
+
+def advance(
+    state: State,
+    layout: Layout,
+    *,
+    until: Int[Array, ""] | int,
+    tol: Float[Array, ""] | float,
+    step: Step,
+    over_relaxation: float,
+) -> State:
+    """Steps until the state has `until` of them, W has converged or a value is not finite."""
+
+    def running(state: State) -> Array:
+        return (state.status == Status.RUNNING) & (state.num_steps < until)
+
+    def one_step(state: State) -> State:
+        return _one_step(state, layout, tol, step, over_relaxation)
+
+    return lax.while_loop(running, one_step, state)
+
+
+def finish(state: State, layout: Layout, *, step: Step) -> Solution:
+    """The solution that a state has reached, in the units of the S that was given."""
+    objective = state.objective
+    if step == "relaxed":
+        # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
+        # it be compared, between restarts or with the exact step. This takes one more sweep.
+        W = decomposition.on_simplex(state.W)
+        objective = -_sweep(W, layout.S_idx, layout.S_val).log_likelihood
+    stopped = jnp.where(state.status == Status.RUNNING, Status.MAX_STEPS, state.status)
+    return Solution(
+        W=state.W,
+        objective=layout.scale * objective,
+        status=stopped.astype(jnp.int32),
+        num_steps=state.num_steps,
+        history=state.history._replace(objective=layout.scale * state.history.objective),
+    )
+
+
+def _one_step(
+    state: State,
+    layout: Layout,
+    tol: Float[Array, ""] | float,
+    step: Step,
+    over_relaxation: float,
+) -> State:
+    W = _STEPS[step](state.W, state.ZW)
+    plain = jnp.array(True)
+    if over_relaxation != 1:
+        further = decomposition.over_relax(state.W, W, over_relaxation)
+        plain = state.refused
+        W = jnp.where(plain, W, further)
+
+    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
+    change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
+    finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change) & jnp.all(jnp.isfinite(ZW))
+    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(state.objective)
+    # A plain step is not asked: it is proven for the exact step, and the paper's may well raise it.
+    accepted = finite & (plain | (-log_likelihood <= state.objective + noise))
+
+    W, ZW, objective, change = (
+        jnp.where(accepted, new, old)
+        for new, old in (
+            (W, state.W),
+            (ZW, state.ZW),
+            (-log_likelihood, state.objective),
+            (change, jnp.zeros_like(change)),
+        )
+    )
+    status = jnp.where(accepted & (change <= tol), Status.CONVERGED, Status.RUNNING)
+    status = jnp.where(plain & ~finite, Status.NONFINITE, status)
+    t = state.num_steps + 1
+    return State(
+        W=W,
+        ZW=ZW,
+        objective=objective,
+        refused=~accepted,
+        status=status.astype(jnp.int32),
+        num_steps=t,
+        history=History(
+            objective=state.history.objective.at[t].set(objective),
+            change=state.history.change.at[t].set(change),
+            residual=state.history.residual.at[t].set(_residual(W)),
+        ),
+    )
+
+
+def _residual(W: Float[Array, "words topics"]) -> Float[Array, ""]:
+    return jnp.max(jnp.abs(jnp.sum(W, axis=1) - 1))
+
+
+def _run(
+    W: Float[Array, "words topics"],
+    layout: Layout,
+    tol: Float[Array, ""] | float,
+    *,
+    step: Step,
+    max_steps: int,
+    over_relaxation: float,
+) -> Solution:
+    state = begin(W, layout, max_steps=max_steps)
+    state = advance(state, layout, until=max_steps, tol=tol, step=step, over_relaxation=over_relaxation)
+    return finish(state, layout, step=step)
+
+
+_STATIC = ("step", "max_steps", "over_relaxation")
+_solve = jax.jit(_run, static_argnames=_STATIC)
+
+
+@partial(jax.jit, static_argnames=_STATIC)
+def _solve_restarts(
+    W: Float[Array, "restarts words topics"],
+    layout: Layout,
+    tol: Float[Array, ""] | float,
+    *,
+    step: Step,
+    max_steps: int,
+    over_relaxation: float,
+) -> Solution:
+    run = partial(_run, step=step, max_steps=max_steps, over_relaxation=over_relaxation)
+    return jax.vmap(run, in_axes=(0, None, None))(W, layout, tol)
+
+
+# --- What was asked for -----------------------------------------------------------------------------
+
+
+def _check_options(step: Step, tol: float, max_steps: int, over_relaxation: float) -> None:
+    if step not in _STEPS:
+        raise ValueError(f"step must be one of {sorted(_STEPS)}, got {step!r}")
+    if not isinstance(tol, jax.core.Tracer) and not tol >= 0:
+        raise ValueError(f"tol must be nonnegative, got {tol}")
+    if max_steps < 0:
+        raise ValueError(f"max_steps must be nonnegative, got {max_steps}")
+    if not 1 <= over_relaxation < 2:
+        raise ValueError(f"over_relaxation must be at least 1 and below 2, got {over_relaxation}")
+
+
+def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
+    """Validates W, on the host, and lays S out; what is traced can only be looked at for its shape."""
+    name = "W_batch" if batched else "W"
+    W = jnp.asarray(W)
+    if W.dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"{name} must be float32 or float64, got {W.dtype}")
+    if W.ndim != 2 + batched or min(W.shape) < 1:
+        shape = "(restarts, words, topics)" if batched else "(words, topics)"
+        raise ValueError(f"{name} must be {shape} with at least one of each, got shape {W.shape}")
+    if not isinstance(W, jax.core.Tracer):
+        bad = np.argwhere(~(np.isfinite(W) & (np.asarray(W) > 0)))
+        if bad.size:
+            at = tuple(int(n) for n in bad[0])
+            raise ValueError(
+                f"{name}{list(at)} = {W[at]} is not a finite, positive number ({len(bad)} such in all)"
+            )
+    num_words = W.shape[-2]
+    if isinstance(S, Layout):
+        layout = S
+    elif isinstance(S, tuple) and any(isinstance(part, jax.core.Tracer) for part in S):
+        S_idx, S_val = S
+        S_val, scale = decomposition.normalize(S_val.astype(W.dtype), num_words)
+        layout = Layout(S_idx=S_idx, S_val=S_val, scale=scale, num_words=num_words)
+    else:
+        layout = prepare(S, num_words=num_words, dtype=W.dtype)
+    if layout.num_words != num_words:
+        raise ValueError(f"{name} has {num_words} words, but S has {layout.num_words}")
+    if layout.S_val.dtype != W.dtype:
+        raise ValueError(f"{name} is {W.dtype}, but S was prepared for {layout.S_val.dtype}")
+    floor = decomposition.smallest_weight(W.dtype)
+    return jnp.maximum(W, floor), layout

@@ -1,0 +1,23 @@
+"""The strict flags: nothing is promoted silently, float64 exists."""
+
+import hypothesis
+import jax
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# Compiling for a new shape takes longer than hypothesis's deadline; the same examples every time.
+hypothesis.settings.register_profile("dcdjax", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.load_profile("dcdjax")
+
+
+@pytest.fixture
+def unchecked_annotations():
+    """Lets wrong shapes through jaxtyping, so that a test sees what a user would."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
