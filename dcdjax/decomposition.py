@@ -72,7 +72,6 @@ def sweep(
     Returns:
       The product ZW and the log-likelihood, in the dtype of W.
     """
-    _check_shapes(W, S_idx, S_val)
     num_words, num_topics = W.shape
     num_nonzeros = S_val.shape[0]
     chunk = min(num_nonzeros, max(1, _CHUNK_BYTES // (num_topics * W.dtype.itemsize)))
@@ -195,7 +194,8 @@ def _climb(
     """
     tiny = jnp.finfo(A.dtype).tiny
     terms = A / (poles + x)
-    slopes = terms / (poles + x)
+    # Times x: XLA makes A / (poles + x)^2 of a second division, and that square underflows.
+    slopes = terms * (x / (poles + x))
     near = poles <= x
     # All four sums in one reduction: XLA makes one loop of it, five times as fast as four on the CPU.
     psi_near, slope_near, psi_far, slope_far = (
@@ -207,8 +207,8 @@ def _climb(
             dimensions=(1,),
         )
     )
-    u_near = psi_near / jnp.maximum(slope_near, tiny)
-    u_far = psi_far / jnp.maximum(slope_far, tiny)
+    u_near = x * (psi_near / jnp.maximum(slope_near, tiny))
+    u_far = x * (psi_far / jnp.maximum(slope_far, tiny))
     beta_near, beta_far = psi_near * u_near, psi_far * u_far
 
     # beta_near / v + beta_far / (v + gap) = 1, for v = u_near + y - x: the positive root of
@@ -282,6 +282,7 @@ def update(
       >>> bool((W[:2, 0] > 0.7).all() and W[2, 1] > 0.8)
       True
     """
+    _check_shapes(W, S_idx, S_val)
     W = jnp.maximum(W, smallest_weight(W.dtype))
     S_val, _ = normalize(S_val.astype(W.dtype), W.shape[0])
     return relaxed_step(W, sweep(W, S_idx, S_val).ZW)
@@ -294,6 +295,7 @@ def multipliers(
     S_val: Float[Array, " nonzeros"],
 ) -> Float[Array, " words"]:
     """The Lagrangian multipliers of the current W, lam_i = (b_i - 1) / a_i."""
+    _check_shapes(W, S_idx, S_val)
     S_val, scale = normalize(S_val.astype(W.dtype), W.shape[0])
     plus, minus = gradient(W, sweep(W, S_idx, S_val).ZW)
     a, b = _row_sums(W, plus, minus)
@@ -307,6 +309,7 @@ def objective(
     S_val: Float[Array, " nonzeros"],
 ) -> Float[Array, ""]:
     """-sum_ij S_ij log Shat_ij, what the steps minimize: D(S || Shat) but for constants on the simplex."""
+    _check_shapes(W, S_idx, S_val)
     return -sweep(W, S_idx, S_val).log_likelihood
 
 
@@ -334,6 +337,7 @@ def divergence(
     S_val: Float[Array, " nonzeros"],
 ) -> Float[Array, ""]:
     """The paper's D(S || Shat) = sum_ij (S_ij log(S_ij / Shat_ij) - S_ij + Shat_ij), zeros of S included."""
+    _check_shapes(W, S_idx, S_val)
     S_val = S_val.astype(W.dtype)
     S_log_S = jnp.sum(jax.scipy.special.xlogy(S_val, S_val))
     sum_Shat = jnp.sum(W)

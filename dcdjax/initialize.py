@@ -82,7 +82,7 @@ def _start(
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"dtype must be floating point, got {jnp.dtype(dtype).name}")
     # Half precisions are drawn in float32: their own uniform numbers are often exactly zero.
-    wide = jnp.promote_types(dtype, jnp.float32)
+    wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
     def one(k: Array) -> Array:
         return on_simplex(on_simplex(draw(k, (num_words, num_topics), wide)).astype(dtype))

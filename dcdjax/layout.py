@@ -47,13 +47,16 @@ def prepare(S: Any, *, num_words: int | None = None, dtype: DTypeLike = jnp.floa
     if num_words not in (None, matrix.shape[0]):
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
     entries = matrix.tocoo()
-    # In float64, here: a matrix scaled by 1e-50 is none the worse for it, but float32 would see zeros.
+    # In float64, here: entries that float32 would flush to zero are none the worse for being small.
     # First by the largest entry, because the sum of the largest float64 numbers would overflow.
-    largest = entries.data.max()
-    mean = (entries.data / largest).sum() / matrix.shape[0]
+    largest = float(entries.data.max())
+    mean = float((entries.data / largest).sum()) / matrix.shape[0]
+    scale, limits = largest * mean, jnp.finfo(dtype)
+    if not float(limits.tiny) <= scale <= float(limits.max):
+        raise ValueError(f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it")
     return Layout(
         S_idx=jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32)),
         S_val=jnp.asarray(entries.data / largest / mean, dtype=dtype),
-        scale=jnp.asarray(largest * mean, dtype=dtype),
+        scale=jnp.asarray(scale, dtype=dtype),
         num_words=matrix.shape[0],
     )

@@ -154,7 +154,7 @@ def best(solution: Solution) -> Solution:
     """
     if solution.W.ndim != 3:
         raise ValueError(f"solution must be of solve_restarts, but W has shape {solution.W.shape}")
-    usable = (solution.status != Status.NONFINITE) & jnp.isfinite(solution.objective)
+    usable = (solution.status != Status.NONFINITE.value) & jnp.isfinite(solution.objective)
     if not usable.any():
         raise ValueError(f"solution has no usable restart: {MESSAGES[Status.NONFINITE]}")
     winner = int(jnp.argmin(jnp.where(usable, solution.objective, jnp.inf)))
@@ -208,7 +208,7 @@ def begin(W: Float[Array, "words topics"], layout: Layout, *, max_steps: int) ->
         ZW=ZW,
         objective=-log_likelihood,
         refused=jnp.array(False),
-        status=jnp.where(finite, Status.RUNNING, Status.NONFINITE).astype(jnp.int32),
+        status=jnp.where(finite, Status.RUNNING.value, Status.NONFINITE.value).astype(jnp.int32),
         num_steps=jnp.int32(0),
         history=History(
             objective=nothing.at[0].set(-log_likelihood),
@@ -230,7 +230,7 @@ def advance(
     """Steps until the state has `until` of them, W has converged or a value is not finite."""
 
     def running(state: State) -> Array:
-        return (state.status == Status.RUNNING) & (state.num_steps < until)
+        return (state.status == Status.RUNNING.value) & (state.num_steps < until)
 
     def one_step(state: State) -> State:
         return _one_step(state, layout, tol, step, over_relaxation)
@@ -246,7 +246,7 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
         # it be compared, between restarts or with the exact step. This takes one more sweep.
         W = decomposition.on_simplex(state.W)
         objective = -_sweep(W, layout.S_idx, layout.S_val).log_likelihood
-    stopped = jnp.where(state.status == Status.RUNNING, Status.MAX_STEPS, state.status)
+    stopped = jnp.where(state.status == Status.RUNNING.value, Status.MAX_STEPS.value, state.status)
     return Solution(
         W=state.W,
         objective=layout.scale * objective,
@@ -286,8 +286,8 @@ def _one_step(
             (change, jnp.zeros_like(change)),
         )
     )
-    status = jnp.where(accepted & (change <= tol), Status.CONVERGED, Status.RUNNING)
-    status = jnp.where(plain & ~finite, Status.NONFINITE, status)
+    status = jnp.where(accepted & (change <= tol), Status.CONVERGED.value, Status.RUNNING.value)
+    status = jnp.where(plain & ~finite, Status.NONFINITE.value, status)
     t = state.num_steps + 1
     return State(
         W=W,

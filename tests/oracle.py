@@ -59,7 +59,7 @@ def full_lagrangian(W, lam, S):
 
 def row_root(A, poles):
     """The x > 0 with sum_k A_k / (poles_k + x) = 1, by bisection of log x, row by row."""
-    low, high = np.log(A.min(1)) - 1.0, np.log(A.sum(1)) + 1.0
+    low, high = np.log(np.maximum(A.min(1), 1e-290)) - 1.0, np.log(A.sum(1)) + 1.0
     for _ in range(200):
         middle = (low + high) / 2
         too_low = (A / (poles + np.exp(middle)[:, None])).sum(1) > 1

@@ -32,11 +32,20 @@ def blocks(num_blocks, size):
     return np.kron(np.eye(num_blocks), np.ones((size, size))), np.repeat(np.arange(num_blocks), size)
 
 
+def full_pair(S, dtype=np.float64):
+    """All N x N cells, zeros too: one shape to compile for whatever is zero in S."""
+    idx = np.indices(S.shape).reshape(2, -1).T.astype(np.int32)
+    return jnp.asarray(idx), jnp.asarray(S.reshape(-1).astype(dtype))
+
+
+# Few shapes, because each is compiled for: one word, one topic, more topics than words, and ordinary.
+SHAPES = ((1, 1), (2, 1), (3, 5), (5, 3), (12, 4))
+
+
 @st.composite
-def problems(draw, max_words=12, max_topics=5):
-    """(W, S) of hypothesis, float64: entries of S over six orders of magnitude, W off the simplex or on it."""
-    num_words = draw(st.integers(1, max_words))
-    num_topics = draw(st.integers(1, max_topics))
+def problems(draw):
+    """(W, S) in float64: S over six orders of magnitude, W on the simplex or off it."""
+    num_words, num_topics = draw(st.sampled_from(SHAPES))
     exponents = hnp.arrays(np.float64, (num_words, num_words), elements=st.floats(-3, 3))
     present = hnp.arrays(np.bool_, (num_words, num_words))
     S = np.triu(10 ** draw(exponents) * draw(present))
@@ -44,5 +53,5 @@ def problems(draw, max_words=12, max_topics=5):
     S = S + S.T
     W = draw(hnp.arrays(np.float64, (num_words, num_topics), elements=st.floats(1e-4, 1)))
     if draw(st.booleans()):
-        W /= W.sum(1, keepdims=True)
+        W = W / W.sum(1, keepdims=True)
     return W, S

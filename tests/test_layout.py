@@ -1,0 +1,57 @@
+"""The layout holds S, sorted and scaled."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from problems import pair, random_S
+
+from dcdjax import prepare, similarity
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(np.float32, 1e-36), (np.float32, 1.0), (np.float32, 1e36), (np.float64, 1e-300), (np.float64, 1e305)],
+)
+def test_the_layout_is_S(dtype, scale):
+    S = random_S(np.random.default_rng(0), 9)
+    S *= scale
+    layout = prepare(scipy.sparse.csr_array(S), dtype=dtype)
+    rows, columns = np.asarray(layout.S_idx).T
+    dense = np.zeros_like(S)
+    dense[rows, columns] = layout.S_val
+    np.testing.assert_allclose(dense * (S.sum() / 9), S, rtol=1e-6)
+    np.testing.assert_allclose(layout.S_val.sum(), 9, rtol=1e-6)
+    assert (np.diff(rows) >= 0).all()
+    assert layout.num_words == 9
+    assert layout.S_idx.dtype == jnp.int32
+    assert layout.S_val.dtype == layout.scale.dtype == dtype
+
+
+def test_scale_in_float64():
+    S = random_S(np.random.default_rng(1), 9)
+    np.testing.assert_allclose(prepare(scipy.sparse.csr_array(S), dtype=np.float64).scale, S.sum() / 9)
+
+
+def test_every_form_gives_the_same_layout():
+    S = random_S(np.random.default_rng(2), 9)
+    order = np.random.default_rng(3).permutation((S > 0).sum())
+    S_idx, S_val = pair(S)
+    expected = prepare(scipy.sparse.csr_array(S))
+    for form in ((S_idx[order], S_val[order]), similarity.from_matrix((S_idx, S_val))):
+        got = prepare(form)
+        np.testing.assert_array_equal(got.S_idx, expected.S_idx)
+        np.testing.assert_array_equal(got.S_val, expected.S_val)
+
+
+def test_wrong_number_of_words():
+    S = scipy.sparse.csr_array(np.eye(4))
+    for form in (S, similarity.from_matrix(S)):
+        with pytest.raises(ValueError, match="S has 4 words where 3 are expected"):
+            prepare(form, num_words=3)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-45), (np.float32, 1e40), (np.float64, 1e-310)])
+def test_a_scale_that_the_dtype_cannot_hold_is_refused(dtype, scale):
+    with pytest.raises(ValueError, match="S has a mean row sum of .* cannot hold: divide S by it"):
+        prepare(scipy.sparse.csr_array(np.full((3, 3), scale)), dtype=dtype)
