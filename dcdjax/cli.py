@@ -1,6 +1,7 @@
 """A command line enters; what it asked for is printed."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -30,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo = commands.add_parser(
         "demo",
         help="find the topics that were planted in a small made-up text",
-        description="Writes a small text about six themes, each sentence mostly about one, counts which words "
-        "share a sentence, and finds the themes again from the counts alone.",
+        description="Writes a small text about six themes, each sentence mostly about one, counts which "
+        "words share a sentence, and finds the themes again from the counts alone.",
     )
     demo.add_argument("--seed", type=int, default=0, help="of the text and of the starts (default: 0)")
     chosen = parser.parse_args(arguments)
@@ -46,7 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.seed < 0:
         print(f"dcdjax demo: --seed must not be negative, got {chosen.seed}", file=sys.stderr)
         return 2
-    _demo(chosen.seed)
+    try:
+        _demo(chosen.seed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has seen enough. What is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -70,7 +79,7 @@ def _demo(seed: int, *, num_sentences: int = 600, restarts: int = 8, max_steps: 
     print(f"A made-up text: {num_sentences} sentences of {sentences.shape[1]} words, such as")
     for sentence in sentences[:3]:
         print("   ", " ".join(words[n] for n in sentence))
-    print(f"S: {len(words)} words, {S.nnz} pairs that share a sentence. Solving from {restarts} random starts ...")
+    print(f"S: {len(words)} words, {S.nnz} pairs that share a sentence; solving from {restarts} starts ...")
 
     starts = dcdjax.initialize.uniform(jax.random.key(seed), len(words), num_topics, restarts=restarts)
     solutions = dcdjax.solve_restarts(starts, S, max_steps=max_steps, over_relaxation=1.9)

@@ -1,4 +1,4 @@
-"""S in any of its forms enters; arrays that a device passes over leave. Sole owner of how S lies in memory."""
+"""S in any of its forms enters; arrays that a device passes over leave: the owner of how S is laid out."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +53,9 @@ def prepare(S: Any, *, num_words: int | None = None, dtype: DTypeLike = jnp.floa
     mean = float((entries.data / largest).sum()) / matrix.shape[0]
     scale, limits = largest * mean, jnp.finfo(dtype)
     if not float(limits.tiny) <= scale <= float(limits.max):
-        raise ValueError(f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it")
+        raise ValueError(
+            f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
+        )
     return Layout(
         S_idx=jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32)),
         S_val=jnp.asarray(entries.data / largest / mean, dtype=dtype),

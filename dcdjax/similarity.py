@@ -83,7 +83,9 @@ def _from_sparse(S: Any) -> scipy.sparse.csr_array:
     entries = S.tocoo()
     _check_values("S", entries.data, entries.row, entries.col)
     # Entries of the same place add up: what duplicates mean in scipy.
-    return scipy.sparse.csr_array(entries, dtype=np.float64, copy=True)
+    return scipy.sparse.csr_array(
+        (entries.data.astype(np.float64), (entries.row, entries.col)), shape=S.shape
+    )
 
 
 def _from_pair(S: Any, num_words: int | None) -> scipy.sparse.csr_array:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dcdjax import decomposition
@@ -181,7 +182,7 @@ def consensus(*solutions: Solution) -> Float[Array, "words all_topics"]:
 
 
 def raise_on_failure(solution: Solution) -> Solution:
-    """Returns the solution as it is if it has converged (every restart, if a batch), else raises SolverError."""
+    """Returns a solution that has converged, every restart of it, as it is; raises SolverError otherwise."""
     codes = np.atleast_1d(np.asarray(solution.status))
     failed = np.flatnonzero(codes != Status.CONVERGED)
     if failed.size:
@@ -346,7 +347,7 @@ def _solve_restarts(
 def _check_options(step: Step, tol: float, max_steps: int, over_relaxation: float) -> None:
     if step not in _STEPS:
         raise ValueError(f"step must be one of {sorted(_STEPS)}, got {step!r}")
-    if not isinstance(tol, jax.core.Tracer) and not tol >= 0:
+    if not isinstance(tol, Tracer) and not tol >= 0:
         raise ValueError(f"tol must be nonnegative, got {tol}")
     if max_steps < 0:
         raise ValueError(f"max_steps must be nonnegative, got {max_steps}")
@@ -363,7 +364,7 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
     if W.ndim != 2 + batched or min(W.shape) < 1:
         shape = "(restarts, words, topics)" if batched else "(words, topics)"
         raise ValueError(f"{name} must be {shape} with at least one of each, got shape {W.shape}")
-    if not isinstance(W, jax.core.Tracer):
+    if not isinstance(W, Tracer):
         bad = np.argwhere(~(np.isfinite(W) & (np.asarray(W) > 0)))
         if bad.size:
             at = tuple(int(n) for n in bad[0])
@@ -373,7 +374,7 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
     num_words = W.shape[-2]
     if isinstance(S, Layout):
         layout = S
-    elif isinstance(S, tuple) and any(isinstance(part, jax.core.Tracer) for part in S):
+    elif isinstance(S, tuple) and any(isinstance(part, Tracer) for part in S):
         S_idx, S_val = S
         S_val, scale = decomposition.normalize(S_val.astype(W.dtype), num_words)
         layout = Layout(S_idx=S_idx, S_val=S_val, scale=scale, num_words=num_words)

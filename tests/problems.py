@@ -5,11 +5,14 @@ import hypothesis.strategies as st
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.typing import DTypeLike
 
 
 def random_S(rng, num_words, density=0.3, spread=1.0):
     """Symmetric, log-normal where it is not zero, no word alone, some on the diagonal."""
-    S = np.exp(spread * rng.normal(size=(num_words, num_words))) * (rng.random((num_words, num_words)) < density)
+    S = np.exp(spread * rng.normal(size=(num_words, num_words))) * (
+        rng.random((num_words, num_words)) < density
+    )
     S = np.triu(S)
     S[np.arange(num_words), rng.permutation(num_words)] += 0.5
     return S + S.T
@@ -20,7 +23,7 @@ def random_W(rng, num_words, num_topics, concentration=1.0):
     return W / W.sum(1, keepdims=True)
 
 
-def pair(S, dtype=np.float64):
+def pair(S, dtype: DTypeLike = np.float64):
     """(S_idx, S_val) of a dense or sparse S."""
     entries = scipy.sparse.coo_array(S)
     idx = np.stack([entries.row, entries.col], axis=1).astype(np.int32)
@@ -32,7 +35,7 @@ def blocks(num_blocks, size):
     return np.kron(np.eye(num_blocks), np.ones((size, size))), np.repeat(np.arange(num_blocks), size)
 
 
-def full_pair(S, dtype=np.float64):
+def full_pair(S, dtype: DTypeLike = np.float64):
     """All N x N cells, zeros too: one shape to compile for whatever is zero in S."""
     idx = np.indices(S.shape).reshape(2, -1).T.astype(np.int32)
     return jnp.asarray(idx), jnp.asarray(S.reshape(-1).astype(dtype))
@@ -55,3 +58,45 @@ def problems(draw):
     if draw(st.booleans()):
         W = W / W.sum(1, keepdims=True)
     return W, S
+
+
+ROOT_KINDS = (
+    "ordinary",
+    "sparse",
+    "spread",
+    "dominated",
+    "weak word",
+    "balanced at the pole",
+    "balanced at tied poles",
+    "chain of poles",
+)
+
+
+def root_problem(kind, rng, num_topics=60, num_rows=200):
+    """Rows for the root that have been, or should be, hard."""
+    poles = rng.gamma(2, size=num_topics)
+    poles -= poles.min()
+    nearest = poles.argmin()
+    A = np.exp(rng.normal(size=(num_rows, num_topics)))
+    if kind == "sparse":
+        A *= rng.dirichlet(np.full(num_topics, 0.05), num_rows) + 1e-14
+    elif kind == "spread":
+        A = 10.0 ** rng.uniform(-25, 1, A.shape)
+    elif kind == "dominated":
+        A[:] = 1e-20
+        A[np.arange(num_rows), rng.integers(num_topics, size=num_rows)] = 10.0 ** rng.uniform(-6, 6, num_rows)
+    elif kind == "weak word":
+        A *= 10.0 ** rng.uniform(-12, 0, (num_rows, 1))
+    elif kind in ("balanced at the pole", "balanced at tied poles"):
+        # All but the weightless sum to one exactly where the nearest pole is: Newton alone crawls.
+        if kind == "balanced at tied poles":
+            poles[rng.random(num_topics) < 0.3] = 0
+        weightless = poles < 0.1
+        A = rng.dirichlet(np.ones(num_topics), num_rows) * ~weightless
+        A = A / A.sum(1, keepdims=True) * poles * (1 + rng.choice([0, 1e-8, -1e-8, 1e-3], (num_rows, 1)))
+        A[:, weightless] = 10.0 ** rng.uniform(-28, -10, (num_rows, weightless.sum()))
+    elif kind == "chain of poles":
+        poles = np.concatenate([[0], 10.0 ** np.linspace(-14, 0, num_topics - 1)])
+        A = 10.0 ** rng.uniform(-26, -2, A.shape) * poles ** rng.uniform(0, 1, (num_rows, 1)) + 1e-28
+    assert poles[nearest] == 0 or kind == "chain of poles"
+    return A, poles[None, :]

@@ -53,5 +53,5 @@ def test_wrong_number_of_words():
 
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-45), (np.float32, 1e40), (np.float64, 1e-310)])
 def test_a_scale_that_the_dtype_cannot_hold_is_refused(dtype, scale):
-    with pytest.raises(ValueError, match="S has a mean row sum of .* cannot hold: divide S by it"):
+    with pytest.raises(ValueError, match=r"S has a mean row sum of .* cannot hold: divide S by it"):
         prepare(scipy.sparse.csr_array(np.full((3, 3), scale)), dtype=dtype)

@@ -1,5 +1,7 @@
 """The loop: what it converges to, why it stops, and what its restarts have in common."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.typing import DTypeLike
 from problems import blocks, full_pair, pair, problems, random_S, random_W
 
 from dcdjax import (
@@ -29,13 +32,13 @@ from dcdjax import (
 DTYPES = [np.float32, np.float64]
 
 
-def sparse_problem(seed=0, num_words=25, num_topics=4, dtype=np.float64):
+def sparse_problem(seed=0, num_words=25, num_topics=4, dtype: DTypeLike = np.float64):
     rng = np.random.default_rng(seed)
     S = random_S(rng, num_words)
     return jnp.asarray(random_W(rng, num_words, num_topics).astype(dtype)), S, scipy.sparse.csr_array(S)
 
 
-def starts(num_words, num_topics, restarts, dtype=np.float64, seed=0):
+def starts(num_words, num_topics, restarts, dtype: DTypeLike = np.float64, seed=0):
     return initialize.uniform(jax.random.key(seed), num_words, num_topics, restarts=restarts, dtype=dtype)
 
 
@@ -64,9 +67,9 @@ def test_exact_is_the_exact_step():
 @pytest.mark.parametrize("eta", [1.0, 1.9])
 def test_history_says_what_happened(step, eta):
     W, S, sparse = sparse_problem()
-    runs = [solve(W, sparse, step=step, tol=0.0, max_steps=t, over_relaxation=eta) for t in range(6)]
+    runs = [solve(W, sparse, step=step, tol=0.0, max_steps=t, over_relaxation=eta) for t in range(5)]
     history = runs[-1].history
-    assert history.objective.shape == history.change.shape == history.residual.shape == (6,)
+    assert history.objective.shape == history.change.shape == history.residual.shape == (5,)
     for t, run in enumerate(runs):
         assert run.num_steps == t
         W_t = np.asarray(run.W)
@@ -102,7 +105,9 @@ def test_objective_is_that_of_W_on_the_simplex(step):
 def test_objective_never_rises(dtype, eta):
     rng = np.random.default_rng(0)
     for S in (random_S(rng, 30, spread=2.0), blocks(5, 6)[0]):
-        batch = jnp.stack([jnp.asarray(random_W(rng, 30, 5, concentration=0.3).astype(dtype)) for _ in range(20)])
+        batch = jnp.stack(
+            [jnp.asarray(random_W(rng, 30, 5, concentration=0.3).astype(dtype)) for _ in range(20)]
+        )
         solution = solve_restarts(
             batch, scipy.sparse.csr_array(S), tol=0.0, max_steps=150, over_relaxation=eta
         )
@@ -114,20 +119,24 @@ def test_objective_never_rises(dtype, eta):
 
 def test_a_step_too_far_is_refused_and_the_plain_one_taken(monkeypatch):
     """Over-relaxation made harmful: every over-relaxed step now leads back to the uniform W."""
-    monkeypatch.setattr(decomposition, "over_relax", lambda W, W_step, eta: jnp.full_like(W, 1 / W.shape[1]))
-    W, S, sparse = sparse_problem(seed=3, num_topics=5)
+    W, _, sparse = sparse_problem(seed=3, num_topics=5)
     W = solve(W, sparse, tol=0.0, max_steps=20).W  # better than uniform
-    with jax.disable_jit():
-        relaxed = solve(W, sparse, tol=0.0, max_steps=6, over_relaxation=1.5)
-        plain = solve(W, sparse, tol=0.0, max_steps=3)
-    np.testing.assert_allclose(relaxed.W, plain.W, rtol=1e-10)
+    plain = solve(W, sparse, tol=0.0, max_steps=3)
+
+    monkeypatch.setattr(decomposition, "over_relax", lambda W, W_step, eta: jnp.full_like(W, 1 / W.shape[1]))
+    traced_anew = jax.jit(
+        lambda *args, **kwargs: solver._run(*args, **kwargs), static_argnames=solver._STATIC
+    )
+    monkeypatch.setattr(solver, "_solve", traced_anew)
+    relaxed = solve(W, sparse, tol=0.0, max_steps=6, over_relaxation=1.5)
+    np.testing.assert_allclose(relaxed.W, plain.W, rtol=1e-9)
     np.testing.assert_array_equal(relaxed.history.change[1:6:2], 0)  # refused
     assert (relaxed.history.change[2:7:2] > 0).all()  # plain
     assert relaxed.status == Status.MAX_STEPS  # a refused step is no convergence
 
 
 def test_over_relaxation_saves_steps():
-    W, S, sparse = sparse_problem(seed=4, num_words=60)
+    W, _, sparse = sparse_problem(seed=4, num_words=60)
     plain = solve(W, sparse, tol=0.0, max_steps=30)
     faster = solve(W, sparse, tol=0.0, max_steps=30, over_relaxation=1.9)
     assert faster.objective < plain.objective
@@ -175,7 +184,7 @@ def test_nonfinite_from_the_start():
 
 @pytest.mark.parametrize("eta", [1.0, 1.9])
 def test_nonfinite_on_the_way_keeps_the_last_good_W(monkeypatch, eta):
-    W, S, sparse = sparse_problem()
+    W, _, sparse = sparse_problem()
     good = solve(W, sparse, tol=0.0, max_steps=2)
     calls = []
 
@@ -334,22 +343,22 @@ def test_a_dying_topic_stays_finite(step, dtype):
 # --- Properties that cross rooms --------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(problem=problems(), exponent=st.integers(-20, 20), seed=st.integers(0, 99))
 def test_permuting_scaling_and_padding_change_nothing(problem, exponent, seed):
     W, S = problem
     W, S = W / W.sum(1, keepdims=True), S + 1e-4  # nothing zero: one number of nonzeros to compile for
     few = {"tol": 0.0, "max_steps": 3}
     expected = solve(jnp.asarray(W), full_pair(S), **few)
-    close = {"rtol": 1e-6, "atol": 1e-9}
+    same = partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-9)
 
     scaled = solve(jnp.asarray(W), full_pair(S * 10.0**exponent), **few)
-    np.testing.assert_allclose(scaled.W, expected.W, **close)
+    same(scaled.W, expected.W)
     np.testing.assert_allclose(scaled.objective, expected.objective * 10.0**exponent, rtol=1e-9, atol=0)
 
     order = np.random.default_rng(seed).permutation(len(S))
     permuted = solve(jnp.asarray(W[order]), full_pair(S[np.ix_(order, order)]), **few)
-    np.testing.assert_allclose(permuted.W, expected.W[order], **close)
+    same(permuted.W, expected.W[order])
 
     S_idx, S_val = pair(S)
     layout = prepare((S_idx, S_val), dtype=np.float64)
@@ -360,7 +369,7 @@ def test_permuting_scaling_and_padding_change_nothing(problem, exponent, seed):
         scale=layout.scale,
         num_words=layout.num_words,
     )
-    np.testing.assert_allclose(solve(jnp.asarray(W), padded, **few).W, expected.W, **close)
+    same(solve(jnp.asarray(W), padded, **few).W, expected.W)
 
 
 @pytest.mark.parametrize("step", ["exact", "relaxed"])
@@ -390,7 +399,7 @@ def test_restarts_give_what_each_gives_alone(step, eta, dtype):
 
 
 def test_a_users_own_vmap_works_too():
-    _, S, sparse = sparse_problem()
+    _, _, sparse = sparse_problem()
     batch = starts(25, 3, restarts=3)
     theirs = jax.vmap(lambda W: solve(W, sparse))(batch)
     chex.assert_trees_all_close(theirs, solve_restarts(batch, sparse), rtol=1e-9)
@@ -415,9 +424,9 @@ def test_one_trace_per_shape(monkeypatch):
     for seed in range(3):
         for num_words in (10, 11):
             W, S, _ = sparse_problem(seed, num_words=num_words)
-            solve(W, full_pair(S + 1e-3), tol=10.0 ** -seed, max_steps=3)
+            solve(W, full_pair(S + 1e-3), tol=10.0**-seed, max_steps=3)
+    W, S, _ = sparse_problem(num_words=12)
     with pytest.raises(AssertionError, match="traced"):
-        W, S, _ = sparse_problem(num_words=12)
         solve(W, full_pair(S + 1e-3), max_steps=3)
 
 
@@ -455,7 +464,7 @@ def test_best_is_not_deceived_by_rows_off_the_simplex():
 
 
 def test_best_of_none():
-    W, S, sparse = sparse_problem()
+    W, _, sparse = sparse_problem()
     with pytest.raises(ValueError, match="must be of solve_restarts"):
         best(solve(W, sparse, max_steps=1))
     solutions = solve_restarts(starts(25, 3, restarts=2), sparse, max_steps=1)
@@ -473,7 +482,9 @@ def test_consensus_has_the_mean_of_the_Shat(step):
     assert W.shape == (25, 3 * 2 + 6)
     np.testing.assert_allclose(W.sum(1), 1, rtol=1e-9)
     parts = [np.asarray(part) / np.asarray(part).sum(1, keepdims=True) for part in (*coarse.W, fine.W)]
-    np.testing.assert_allclose(oracle.shat(W), np.mean([oracle.shat(part) for part in parts], axis=0), rtol=1e-9)
+    np.testing.assert_allclose(
+        oracle.shat(W), np.mean([oracle.shat(part) for part in parts], axis=0), rtol=1e-9
+    )
 
 
 def test_consensus_of_nothing_or_of_different_words():
@@ -495,7 +506,10 @@ def test_consensus_of_nothing_or_of_different_words():
         ({"W": np.ones((4, 0))}, r"W must be \(words, topics\).*got shape \(4, 0\)"),
         ({"W": np.ones((4, 2), np.float16)}, "W must be float32 or float64, got float16"),
         ({"W": np.ones((4, 2), int)}, "W must be float32 or float64, got int64"),
-        ({"W": np.array([[1, 1], [1, 0], [1, -1], [1, 1.0]])}, r"W\[1, 1\] = 0.0 is not .*positive.*\(2 such"),
+        (
+            {"W": np.array([[1, 1], [1, 0], [1, -1], [1, 1.0]])},
+            r"W\[1, 1\] = 0.0 is not .*positive.*\(2 such",
+        ),
         ({"W": np.array([[1, 1], [1, np.inf], [1, 1], [1, 1.0]])}, r"W\[1, 1\] = inf is not a finite"),
         ({"W": np.array([[1, 1], [1, 1], [np.nan, 1], [1, 1.0]])}, r"W\[2, 0\] = nan is not a finite"),
         ({"W": np.ones((3, 2))}, "S has 4 words where 3 are expected"),

@@ -1,0 +1,135 @@
+"""What a newcomer meets: the README, the command, the names."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dcdjax
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def dcdjax_command(*arguments, **options):
+    return run(sys.executable, "-m", "dcdjax", *arguments, **options)
+
+
+def code_blocks():
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_readme_ten_lines_run_and_find_the_groups():
+    code = code_blocks()[0]
+    assert len(code.strip().splitlines()) <= 12
+    done = run(sys.executable, "-c", code + "\nprint(sorted(solution.W[::30].argmax(axis=1).tolist()))")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("CONVERGED after")
+    assert done.stdout.rstrip().endswith("[0, 1, 2, 3]")
+
+
+def test_readme_rule_is_the_update():
+    import jax.numpy as jnp
+    import numpy as np
+    from problems import pair, random_S, random_W
+
+    from dcdjax.decomposition import gradient, sweep
+
+    rng = np.random.default_rng(0)
+    S, W = random_S(rng, 10), jnp.asarray(random_W(rng, 10, 3))
+    names = {"jnp": jnp, "gradient": gradient, "W": W, "ZW": sweep(W, *pair(S)).ZW}
+    exec(code_blocks()[1], names)
+    np.testing.assert_allclose(names["W"], dcdjax.update(W, *pair(S)), rtol=1e-12)
+
+
+def test_readme_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert links
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+def test_every_public_name_is_there():
+    assert len(dcdjax.__all__) <= 25
+    for name in dcdjax.__all__:
+        assert getattr(dcdjax, name) is not None
+        assert name in dir(dcdjax)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dcdjax.__version__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = dcdjax.nonsense
+
+
+def test_help_does_not_wait_for_jax():
+    code = "import sys, dcdjax.cli\ntry: dcdjax.cli.main(['-h'])\nfinally: assert 'jax' not in sys.modules"
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+
+
+def test_importing_leaves_jax_as_it_was():
+    code = (
+        "import jax; before = dict(jax.config.values); import dcdjax\n"
+        "[getattr(dcdjax, name) for name in dcdjax.__all__]\n"
+        "assert dict(jax.config.values) == before"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_demo_finds_its_themes():
+    done = dcdjax_command("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    themes = re.findall(r"^  \d  .* (\w+)$", done.stdout, re.MULTILINE)
+    assert sorted(themes) == ["garden", "kitchen", "law", "music", "sea", "space"]
+    ((at_home, words),) = re.findall(r"(\d+) of (\d+) words have their nearest", done.stdout)
+    assert int(at_home) >= 0.9 * int(words)
+    assert dcdjax_command("demo").stdout == done.stdout
+
+
+def test_demo_into_a_closed_pipe():
+    command = f"{sys.executable} -m dcdjax demo | head -n 1"
+    done = run("bash", "-c", command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--version",), 0, f"dcdjax {dcdjax.__version__}"),
+        ((), 2, "usage: dcdjax"),
+        (("sing",), 2, "invalid choice: 'sing'"),
+        (("demo", "--seed", "x"), 2, "invalid int value: 'x'"),
+        (("demo", "--seed", "-1"), 2, "--seed must not be negative, got -1"),
+    ],
+)
+def test_command_line(arguments, code, message):
+    done = dcdjax_command(*arguments)
+    assert done.returncode == code
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("room", sorted(path.stem for path in (ROOT / "dcdjax").glob("*.py")))
+def test_every_room_opens_with_a_sentence(room):
+    if room != "__main__":
+        doc = importlib.import_module(f"dcdjax.{room}" if room != "__init__" else "dcdjax").__doc__
+        assert doc
+        assert doc.strip().splitlines()[0].endswith(".")
+
+
+def test_imports_point_one_way():
+    order = ["similarity", "layout", "decomposition", "initialize", "solver", "cli"]
+    for room in order:
+        source = (ROOT / "dcdjax" / f"{room}.py").read_text()
+        imported = set(re.findall(r"from dcdjax\.(\w+) import", source))
+        imported |= set(re.findall(r"from dcdjax import (\w+)", source)) & set(order)
+        assert imported <= set(order[: order.index(room)]), room
