@@ -338,7 +338,7 @@ def _solve_restarts(
     over_relaxation: float,
 ) -> Solution:
     run = partial(_run, step=step, max_steps=max_steps, over_relaxation=over_relaxation)
-    return jax.vmap(run, in_axes=(0, None, None))(W, layout, tol)
+    return jax.vmap(lambda start: run(start, layout, tol))(W)
 
 
 # --- What was asked for -----------------------------------------------------------------------------

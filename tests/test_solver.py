@@ -435,9 +435,9 @@ def test_every_form_of_S_gives_the_same():
     expected = solve(W, sparse, max_steps=10)
     S_idx, S_val = pair(S)
     for form in ((S_idx, S_val), (np.asarray(S_idx), np.asarray(S_val)), sparse.tocoo(), prepare(sparse)):
-        chex.assert_trees_all_close(solve(W, form, max_steps=10), expected, rtol=1e-6)
+        chex.assert_trees_all_close(solve(W, form, max_steps=10), expected, rtol=1e-6, atol=1e-6)
     inside = jax.jit(lambda W, val: solve(W, (S_idx, val), max_steps=10))(W, S_val.astype(np.float32))
-    chex.assert_trees_all_close(inside, expected, rtol=1e-4)
+    chex.assert_trees_all_close(inside, expected, rtol=1e-4, atol=1e-6)
 
 
 # --- Best and consensus -----------------------------------------------------------------------------
