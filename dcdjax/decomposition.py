@@ -231,8 +231,8 @@ def over_relax(
 ) -> Float[Array, "words topics"]:
     """Further along the way of a step: W (W_step / W)^eta, rows on the simplex.
 
-    Faster for 1 < eta < 2, but nothing proves that the objective falls: `solve` checks it in the next
-    sweep and takes the plain step instead where it rose.
+    Faster for 1 < eta < 2, but nothing proves that the objective falls: `solve` sees it in the next
+    sweep, and goes back where it rose.
     """
     return on_simplex(W * (W_step / W) ** eta)
 
@@ -325,7 +325,7 @@ def lagrangian(
     in place of the first sum: the paper's gradient leaves out sum Shat = sum W, which is constant only
     on the simplex.
     """
-    return objective(W, S_idx, S_val) + jnp.sum(lam * (jnp.sum(W, axis=1) - 1))
+    return objective(W, S_idx, S_val) + jnp.sum(lam.astype(W.dtype) * (jnp.sum(W, axis=1) - 1))
 
 
 @jax.jit

@@ -67,7 +67,7 @@ class State(NamedTuple):
     W: Float[Array, "words topics"]
     ZW: Float[Array, "words topics"]
     objective: Float[Array, ""]
-    refused: Bool[Array, ""]  # the last over-relaxed step was: the next one is plain
+    refused: Bool[Array, ""]  # the last over-relaxed step was: the next one is the exact step
     status: Int[Array, ""]
     num_steps: Int[Array, ""]
     history: History
@@ -82,7 +82,7 @@ def solve(
     S: Any,
     *,
     step: Step = "exact",
-    tol: float = 1e-3,
+    tol: ArrayLike = 1e-3,
     max_steps: int = 500,
     over_relaxation: float = 1.0,
 ) -> Solution:
@@ -91,13 +91,14 @@ def solve(
     Args:
       W: a positive start, (N, r), float32 or float64; see `initialize`. All results have its dtype.
       S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`.
-      step: "exact" keeps the rows on the simplex and never raises the objective; "relaxed" is the
-        paper's algorithm to the letter: the Lagrangian never rises, the rows drift to the simplex.
+      step: "exact" brings the rows onto the simplex, keeps them there and never raises the objective;
+        "relaxed" is the paper's algorithm to the letter: the Lagrangian never rises, the rows drift to
+        the simplex.
       tol: stop when the relative change of W, |W_new - W| / |W| in Frobenius norm, is no more than this.
       max_steps: stop after this many steps.
       over_relaxation: the exponent of `decomposition.over_relax`; 1 takes the steps as they are, 1.9
-        needs about half as many of them. A step that would raise the objective is refused, and
-        the plain step taken next.
+        usually needs fewer of them. The rows are on the simplex then. A step that would raise the
+        objective is refused, which costs a sweep, and the exact step taken next.
 
     Returns:
       The solution. Failure is a value: look at `status`, or pass it to `raise_on_failure`.
@@ -114,8 +115,8 @@ def solve(
       1
     """
     W, layout = _arguments(W, S, batched=False)
-    _check_options(step, tol, max_steps, over_relaxation)
-    return _solve(W, layout, tol, step=step, max_steps=max_steps, over_relaxation=float(over_relaxation))
+    options = _options(step, tol, max_steps, over_relaxation)
+    return _solve(W, layout, jnp.asarray(tol, W.dtype), **options)
 
 
 def solve_restarts(
@@ -123,7 +124,7 @@ def solve_restarts(
     S: Any,
     *,
     step: Step = "exact",
-    tol: float = 1e-3,
+    tol: ArrayLike = 1e-3,
     max_steps: int = 500,
     over_relaxation: float = 1.0,
 ) -> Solution:
@@ -141,10 +142,8 @@ def solve_restarts(
       A solution with a leading axis of restarts, for `best` or `consensus`.
     """
     W, layout = _arguments(W_batch, S, batched=True)
-    _check_options(step, tol, max_steps, over_relaxation)
-    return _solve_restarts(
-        W, layout, tol, step=step, max_steps=max_steps, over_relaxation=float(over_relaxation)
-    )
+    options = _options(step, tol, max_steps, over_relaxation)
+    return _solve_restarts(W, layout, jnp.asarray(tol, W.dtype), **options)
 
 
 def best(solution: Solution) -> Solution:
@@ -199,8 +198,12 @@ def raise_on_failure(solution: Solution) -> Solution:
 _sweep = jax.custom_batching.sequential_vmap(decomposition.sweep)
 
 
-def begin(W: Float[Array, "words topics"], layout: Layout, *, max_steps: int) -> State:
-    """The state before the first step; takes one sweep."""
+def begin(
+    W: Float[Array, "words topics"], layout: Layout, *, max_steps: int, step: Step, over_relaxation: float
+) -> State:
+    """The state before the first step, on the simplex unless the paper is to be followed; takes one sweep."""
+    if step == "exact" or over_relaxation != 1:
+        W = decomposition.on_simplex(W)
     ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
     finite = jnp.isfinite(log_likelihood) & jnp.all(jnp.isfinite(ZW))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
@@ -264,18 +267,22 @@ def _one_step(
     step: Step,
     over_relaxation: float,
 ) -> State:
-    W = _STEPS[step](state.W, state.ZW)
-    plain = jnp.array(True)
-    if over_relaxation != 1:
-        further = decomposition.over_relax(state.W, W, over_relaxation)
+    def over_relaxed(W: Array, ZW: Array) -> Array:
+        return decomposition.over_relax(W, _STEPS[step](W, ZW), over_relaxation)
+
+    if over_relaxation == 1:
+        plain = jnp.array(True)
+        W = _STEPS[step](state.W, state.ZW)
+    else:
+        # After a refusal the exact step, whichever is over-relaxed: it is proven not to raise the objective.
         plain = state.refused
-        W = jnp.where(plain, W, further)
+        W = lax.cond(plain, decomposition.exact_step, over_relaxed, state.W, state.ZW)
 
     ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
     finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change) & jnp.all(jnp.isfinite(ZW))
     noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(state.objective)
-    # A plain step is not asked: it is proven for the exact step, and the paper's may well raise it.
+    # A plain step is not asked: the exact one is proven, and the paper's is free to raise the objective.
     accepted = finite & (plain | (-log_likelihood <= state.objective + noise))
 
     W, ZW, objective, change = (
@@ -318,7 +325,7 @@ def _run(
     max_steps: int,
     over_relaxation: float,
 ) -> Solution:
-    state = begin(W, layout, max_steps=max_steps)
+    state = begin(W, layout, max_steps=max_steps, step=step, over_relaxation=over_relaxation)
     state = advance(state, layout, until=max_steps, tol=tol, step=step, over_relaxation=over_relaxation)
     return finish(state, layout, step=step)
 
@@ -344,15 +351,17 @@ def _solve_restarts(
 # --- What was asked for -----------------------------------------------------------------------------
 
 
-def _check_options(step: Step, tol: float, max_steps: int, over_relaxation: float) -> None:
+def _options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation: float) -> dict[str, Any]:
+    """Validates the options; returns those that are static."""
     if step not in _STEPS:
         raise ValueError(f"step must be one of {sorted(_STEPS)}, got {step!r}")
-    if not isinstance(tol, Tracer) and not tol >= 0:
+    if not isinstance(tol, Tracer) and not np.asarray(tol) >= 0:
         raise ValueError(f"tol must be nonnegative, got {tol}")
     if max_steps < 0:
         raise ValueError(f"max_steps must be nonnegative, got {max_steps}")
     if not 1 <= over_relaxation < 2:
         raise ValueError(f"over_relaxation must be at least 1 and below 2, got {over_relaxation}")
+    return {"step": step, "max_steps": int(max_steps), "over_relaxation": float(over_relaxation)}
 
 
 def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:

@@ -101,16 +101,21 @@ def test_objective_is_that_of_W_on_the_simplex(step):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("eta", [1.0, 1.5, 1.9, 1.99])
-def test_objective_never_rises(dtype, eta):
+@pytest.mark.parametrize(
+    ("step", "eta"), [("exact", 1.0), ("exact", 1.9), ("exact", 1.99), ("relaxed", 1.5), ("relaxed", 1.99)]
+)
+def test_objective_never_rises(step, eta, dtype):
     rng = np.random.default_rng(0)
     for S in (random_S(rng, 30, spread=2.0), blocks(5, 6)[0]):
         batch = jnp.stack(
             [jnp.asarray(random_W(rng, 30, 5, concentration=0.3).astype(dtype)) for _ in range(20)]
         )
+        batch *= rng.choice([1, 3], (20, 1, 1)).astype(dtype)  # off the simplex, some
         solution = solve_restarts(
-            batch, scipy.sparse.csr_array(S), tol=0.0, max_steps=150, over_relaxation=eta
+            batch, scipy.sparse.csr_array(S), step=step, tol=0.0, max_steps=150, over_relaxation=eta
         )
+        np.testing.assert_allclose(solution.W.sum(axis=-1), 1, rtol=1e-5)
+        assert np.nanmax(solution.history.residual) < 1e-5
         history = np.asarray(solution.history.objective, np.float64)
         rises = np.diff(history, axis=1) / history[:, :1]
         assert np.nanmax(rises) <= 20 * np.finfo(dtype).eps
@@ -145,6 +150,12 @@ def test_over_relaxation_saves_steps():
 # --- Why it stops -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("tol", [0.05, np.float64(0.05), np.float32(0.05), jnp.float32(0.05)])
+def test_any_number_is_a_tolerance(tol):
+    W, _, sparse = sparse_problem(dtype=np.float32)
+    assert solve(W, sparse, tol=tol, max_steps=100).status == Status.CONVERGED
+
+
 def test_converged():
     W, _, sparse = sparse_problem()
     solution = solve(W, sparse, tol=1e-3, max_steps=2000)
@@ -166,7 +177,7 @@ def test_max_steps():
 def test_no_steps_at_all():
     W, S, sparse = sparse_problem()
     solution = solve(W, sparse, max_steps=0)
-    np.testing.assert_array_equal(solution.W, W)
+    np.testing.assert_allclose(solution.W, W, rtol=1e-14)
     np.testing.assert_allclose(solution.objective, oracle.objective(np.asarray(W), S))
     assert (solution.status, solution.num_steps) == (Status.MAX_STEPS, 0)
 
@@ -177,7 +188,7 @@ def test_nonfinite_from_the_start():
     S_idx, S_val = pair(S)
     solution = jax.jit(lambda W, val: solve(W, (S_idx, val)))(W, S_val.at[3].set(jnp.nan))
     assert (solution.status, solution.num_steps) == (Status.NONFINITE, 0)
-    np.testing.assert_array_equal(solution.W, W)
+    np.testing.assert_allclose(solution.W, W, rtol=1e-14)
     with pytest.raises(SolverError, match="after 0 steps: stopped because a value was not finite"):
         raise_on_failure(solution)
 
@@ -186,19 +197,19 @@ def test_nonfinite_from_the_start():
 def test_nonfinite_on_the_way_keeps_the_last_good_W(monkeypatch, eta):
     W, _, sparse = sparse_problem()
     good = solve(W, sparse, tol=0.0, max_steps=2)
-    calls = []
+    calls, exact_step = [], decomposition.exact_step
 
     def failing(W, ZW):
         calls.append(1)
-        step = decomposition.exact_step(W, ZW)
-        return step if len(calls) <= 2 else step * jnp.nan
+        return exact_step(W, ZW) * (1.0 if len(calls) <= 2 else jnp.nan)
 
     monkeypatch.setitem(solver._STEPS, "exact", failing)
+    monkeypatch.setattr(decomposition, "exact_step", failing)
     monkeypatch.setattr(decomposition, "over_relax", lambda W, W_step, eta: W_step)
     with jax.disable_jit():
         solution = solve(W, sparse, tol=0.0, max_steps=9, over_relaxation=eta)
     assert solution.status == Status.NONFINITE
-    # An over-relaxed step that is not finite is first refused, and the plain one tried.
+    # An over-relaxed step that is not finite is first refused, and the exact one tried.
     assert solution.num_steps == (3 if eta == 1 else 4)
     np.testing.assert_allclose(solution.W, good.W, rtol=1e-10)
 
@@ -210,14 +221,16 @@ def test_every_status_has_a_message():
 def test_running_is_what_an_unfinished_state_is():
     W, _, sparse = sparse_problem()
     layout = prepare(sparse, dtype=W.dtype)
-    assert solver.begin(W, layout, max_steps=5).status == Status.RUNNING
+    state = solver.begin(W, layout, max_steps=5, step="exact", over_relaxation=1.0)
+    assert state.status == Status.RUNNING
 
 
 def test_in_parts_is_in_one_go_to_the_bit():
     W, _, sparse = sparse_problem()
     layout = prepare(sparse, dtype=W.dtype)
     whole = solve(W, layout, tol=1e-6, max_steps=40, over_relaxation=1.9)
-    state = jax.jit(lambda W: solver.begin(W, layout, max_steps=40))(W)
+    begin = partial(solver.begin, max_steps=40, step="exact", over_relaxation=1.9)
+    state = jax.jit(lambda W: begin(W, layout))(W)
     advance = jax.jit(
         lambda state, until: solver.advance(
             state, layout, until=until, tol=1e-6, step="exact", over_relaxation=1.9
