@@ -200,6 +200,15 @@ def test_scale_of_S_changes_nothing_but_the_scale(scale, dtype):
     )
 
 
+@pytest.mark.parametrize("scale", [1e-36, 1e36])
+def test_update_at_the_ends_of_float32(scale):
+    """Where Z = S / Shat, or its product with a small W, would leave the range of float32."""
+    rng = np.random.default_rng(11)
+    S, W = random_S(rng, 20), random_W(rng, 20, 4, concentration=0.1)
+    got = update(jnp.asarray(W.astype(np.float32)), *pair(S * scale, np.float32))
+    np.testing.assert_allclose(got, oracle.update(W, S), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_zeros_in_W_do_no_harm(dtype):
     """Nobody holds topic 2, and two neighbors share no topic: 0 / 0 twice, were there no floor."""

@@ -28,6 +28,12 @@ def test_positive_and_on_the_simplex(start, dtype, restarts):
     np.testing.assert_allclose(wide.sum(-1), 1, atol=8 * float(jnp.finfo(dtype).eps))
 
 
+def test_half_precision_is_not_drawn_in_half_precision():
+    """One in a thousand of float16's own uniform numbers is zero, and would stand at the floor."""
+    W = initialize.uniform(jax.random.key(0), 2000, 10, dtype=jnp.float16)
+    assert (W <= 2 * smallest_weight(jnp.float16)).mean() < 5e-4
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_one_topic_or_one_word(start):
     np.testing.assert_array_equal(start(jax.random.key(0), 4, 1), np.ones((4, 1)))

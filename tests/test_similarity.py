@@ -111,6 +111,12 @@ def test_rounding_is_no_asymmetry():
     np.testing.assert_allclose(matrix.toarray(), S, rtol=1e-6)
 
 
+@pytest.mark.parametrize("S", [[[0, 1], [1.001, 0]], [[9, 0.001], [0.0011, 9]]])
+def test_more_than_rounding_is_asymmetry(S):
+    with pytest.raises(ValueError, match=r"S is not symmetric: S\[0, 1\]"):
+        from_matrix(scipy.sparse.csr_array(S))
+
+
 def test_symmetrize_takes_the_mean_and_says_how_many():
     S = np.array([[1.0, 4.0, 0.0], [2.0, 0.0, 3.0], [0.0, 3.0, 0.0]])
     with pytest.warns(UserWarning, match="symmetrized S: 2 entries differed"):

@@ -122,7 +122,8 @@ def test_objective_never_rises(step, eta, dtype):
         assert (np.asarray(solution.objective) < history[:, 0]).all()
 
 
-def test_a_step_too_far_is_refused_and_the_plain_one_taken(monkeypatch):
+@pytest.mark.parametrize("step", ["exact", "relaxed"])
+def test_a_step_too_far_is_refused_and_the_exact_one_taken(monkeypatch, step):
     """Over-relaxation made harmful: every over-relaxed step now leads back to the uniform W."""
     W, _, sparse = sparse_problem(seed=3, num_topics=5)
     W = solve(W, sparse, tol=0.0, max_steps=20).W  # better than uniform
@@ -133,10 +134,10 @@ def test_a_step_too_far_is_refused_and_the_plain_one_taken(monkeypatch):
         lambda *args, **kwargs: solver._run(*args, **kwargs), static_argnames=solver._STATIC
     )
     monkeypatch.setattr(solver, "_solve", traced_anew)
-    relaxed = solve(W, sparse, tol=0.0, max_steps=6, over_relaxation=1.5)
+    relaxed = solve(W, sparse, step=step, tol=0.0, max_steps=6, over_relaxation=1.5)
     np.testing.assert_allclose(relaxed.W, plain.W, rtol=1e-9)
     np.testing.assert_array_equal(relaxed.history.change[1:6:2], 0)  # refused
-    assert (relaxed.history.change[2:7:2] > 0).all()  # plain
+    assert (relaxed.history.change[2:7:2] > 0).all()  # exact
     assert relaxed.status == Status.MAX_STEPS  # a refused step is no convergence
 
 
