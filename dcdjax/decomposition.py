@@ -101,7 +101,7 @@ def gradient(W: Float[Array, "words topics"], ZW: Float[Array, "words topics"]) 
     """The two parts of the gradient: minus = 2 ZW / s, plus = diag(W'ZW) / s^2."""
     s = jnp.sum(W, axis=0, keepdims=True)
     minus = 2 * ZW / s
-    # Each factor by s before they meet: s of a dying topic squared could underflow.
+    # Each factor by s before they meet: of a topic that nobody holds the product, and s^2, would underflow.
     plus = jnp.sum((W / s) * (ZW / s), axis=0, keepdims=True)
     return Gradient(plus=plus, minus=minus)
 

@@ -204,15 +204,17 @@ def begin(
     """The state before the first step, on the simplex unless the paper is to be followed; takes one sweep."""
     if step == "exact" or over_relaxation != 1:
         W = decomposition.on_simplex(W)
+    W = jnp.maximum(W, decomposition.smallest_weight(W.dtype))
     ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
-    finite = jnp.isfinite(log_likelihood) & jnp.all(jnp.isfinite(ZW))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
     return State(
         W=W,
         ZW=ZW,
         objective=-log_likelihood,
         refused=jnp.array(False),
-        status=jnp.where(finite, Status.RUNNING.value, Status.NONFINITE.value).astype(jnp.int32),
+        status=jnp.where(jnp.isfinite(log_likelihood), Status.RUNNING.value, Status.NONFINITE.value).astype(
+            jnp.int32
+        ),
         num_steps=jnp.int32(0),
         history=History(
             objective=nothing.at[0].set(-log_likelihood),
@@ -280,7 +282,7 @@ def _one_step(
 
     ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
-    finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change) & jnp.all(jnp.isfinite(ZW))
+    finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change)
     noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(state.objective)
     # A plain step is not asked: the exact one is proven, and the paper's is free to raise the objective.
     accepted = finite & (plain | (-log_likelihood <= state.objective + noise))
@@ -393,5 +395,4 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
         raise ValueError(f"{name} has {num_words} words, but S has {layout.num_words}")
     if layout.S_val.dtype != W.dtype:
         raise ValueError(f"{name} is {W.dtype}, but S was prepared for {layout.S_val.dtype}")
-    floor = decomposition.smallest_weight(W.dtype)
-    return jnp.maximum(W, floor), layout
+    return W, layout

@@ -200,6 +200,14 @@ def test_scale_of_S_changes_nothing_but_the_scale(scale, dtype):
     )
 
 
+def test_a_topic_that_nobody_holds_in_float32():
+    rng = np.random.default_rng(12)
+    S, W = random_S(rng, 20), random_W(rng, 20, 4)
+    W[:, 3] *= 1e-25
+    got = multipliers(jnp.asarray(W.astype(np.float32)), *pair(S, np.float32))
+    np.testing.assert_allclose(got, oracle.multipliers(W, S), rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("scale", [1e-36, 1e36])
 def test_update_at_the_ends_of_float32(scale):
     """Where Z = S / Shat, or its product with a small W, would leave the range of float32."""

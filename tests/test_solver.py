@@ -342,12 +342,13 @@ def test_extremes_under_the_paper_step(name):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", ["exact", "relaxed"])
-def test_a_dying_topic_stays_finite(step, dtype):
+@pytest.mark.parametrize("weight", [1e-30, 1e-42])  # the second is subnormal in float32
+def test_a_dying_topic_stays_finite(step, dtype, weight):
     """Two blocks and three topics, one of which starts with next to nothing."""
     S, _ = blocks(2, 4)
     W = np.full((8, 3), 0.5, dtype)
     W[:4, 0] += 0.1
-    W[:, 2] = 1e-30
+    W[:, 2] = weight
     solution = solve(W, scipy.sparse.csr_array(S), step=step, tol=0.0, max_steps=300)
     assert np.isfinite(solution.W).all()
     assert solution.W[:, 2].max() < 1e-3
