@@ -93,7 +93,8 @@ def sweep(
         return ZW, jnp.sum(S * jnp.log(Shat))
 
     chunks = jnp.arange(0, num_nonzeros, chunk, dtype=jnp.int32)
-    ZW, log_likelihoods = lax.scan(one_chunk, jnp.zeros_like(W), chunks)
+    # Recomputed in a gradient's backward pass, which would else keep all gathered rows.
+    ZW, log_likelihoods = lax.scan(jax.checkpoint(one_chunk), jnp.zeros_like(W), chunks)
     return Sweep(ZW=ZW, log_likelihood=jnp.sum(log_likelihoods))
 
 
@@ -188,7 +189,7 @@ def _climb(
     tangent at x bounds it: psi(y) >= beta / (u + y - x), with u = -psi / psi' and beta = psi u.
     Newton's method takes all topics as one group, and only doubles x while a topic of weight near zero
     holds the smallest pole. Two groups, the poles up to x and those beyond, make each iteration a
-    quadratic equation, and a fifth as many of them.
+    quadratic equation, and do not crawl there.
     """
     tiny = jnp.finfo(A.dtype).tiny
     terms = A / (poles + x)
@@ -280,7 +281,7 @@ def update(
       >>> bool((W[:2, 0] > 0.7).all() and W[2, 1] > 0.8)
       True
     """
-    _check_shapes(W, S_idx, S_val)
+    check_shapes(W, S_idx, S_val)
     W = jnp.maximum(W, smallest_weight(W.dtype))
     S_val, _ = normalize(S_val.astype(W.dtype), W.shape[0])
     return relaxed_step(W, sweep(W, S_idx, S_val).ZW)
@@ -293,7 +294,7 @@ def multipliers(
     S_val: Float[Array, " nonzeros"],
 ) -> Float[Array, " words"]:
     """The Lagrangian multipliers of the current W, lam_i = (b_i - 1) / a_i."""
-    _check_shapes(W, S_idx, S_val)
+    check_shapes(W, S_idx, S_val)
     S_val, scale = normalize(S_val.astype(W.dtype), W.shape[0])
     plus, minus = gradient(W, sweep(W, S_idx, S_val).ZW)
     a, b = _row_sums(W, plus, minus)
@@ -307,7 +308,7 @@ def objective(
     S_val: Float[Array, " nonzeros"],
 ) -> Float[Array, ""]:
     """-sum_ij S_ij log Shat_ij, what the steps minimize: D(S || Shat) but for constants on the simplex."""
-    _check_shapes(W, S_idx, S_val)
+    check_shapes(W, S_idx, S_val)
     return -sweep(W, S_idx, S_val).log_likelihood
 
 
@@ -325,6 +326,8 @@ def lagrangian(
     in place of the first sum: the paper's gradient leaves out sum Shat = sum W, which is constant only
     on the simplex.
     """
+    if lam.shape != W.shape[:1]:
+        raise ValueError(f"lam must be ({W.shape[0]},), a number for each word, got shape {lam.shape}")
     return objective(W, S_idx, S_val) + jnp.sum(lam.astype(W.dtype) * (jnp.sum(W, axis=1) - 1))
 
 
@@ -335,14 +338,15 @@ def divergence(
     S_val: Float[Array, " nonzeros"],
 ) -> Float[Array, ""]:
     """The paper's D(S || Shat) = sum_ij (S_ij log(S_ij / Shat_ij) - S_ij + Shat_ij), zeros of S included."""
-    _check_shapes(W, S_idx, S_val)
+    check_shapes(W, S_idx, S_val)
     S_val = S_val.astype(W.dtype)
     S_log_S = jnp.sum(jax.scipy.special.xlogy(S_val, S_val))
     sum_Shat = jnp.sum(W)
     return S_log_S + objective(W, S_idx, S_val) - jnp.sum(S_val) + sum_Shat
 
 
-def _check_shapes(W: Array, S_idx: Array, S_val: Array) -> None:
+def check_shapes(W: Array, S_idx: Array, S_val: Array) -> None:
+    """Refuses what has the wrong shape or kind, naming it. Values are `similarity.from_matrix`'s to check."""
     if W.ndim != 2 or min(W.shape) < 1:
         raise ValueError(f"W must be (words, topics) with at least one of each, got shape {W.shape}")
     if not jnp.issubdtype(W.dtype, jnp.floating):

@@ -31,7 +31,12 @@ def uniform(
     Returns:
       W, (N, r), or (restarts, N, r) where restarts were asked for.
     """
-    return _start(jax.random.uniform, key, num_words, num_topics, restarts, dtype)
+
+    def draw(k: Array, shape: tuple[int, int], at: DTypeLike) -> Array:
+        # Not zero, which a row of one topic could not be divided by.
+        return jax.random.uniform(k, shape, at, minval=float(jnp.finfo(at).tiny))
+
+    return _start(draw, key, num_words, num_topics, restarts, dtype)
 
 
 def dirichlet(
@@ -56,13 +61,14 @@ def dirichlet(
     Returns:
       W, (N, r), or (restarts, N, r) where restarts were asked for.
     """
-    if not concentration > 0:
-        raise ValueError(f"concentration must be positive, got {concentration}")
+    if not 0 < concentration < float("inf"):
+        raise ValueError(f"concentration must be positive and finite, got {concentration}")
 
     def draw(k: Array, shape: tuple[int, int], at: DTypeLike) -> Array:
         # From the logarithms, because a Gamma variable of small concentration underflows; the largest
         # of a row becomes 1, so that its sum cannot.
         log_gamma = jax.random.loggamma(k, concentration, shape, at)
+        log_gamma = jnp.maximum(log_gamma, float(jnp.finfo(at).min) / 2)
         return jnp.exp(log_gamma - jnp.max(log_gamma, axis=1, keepdims=True))
 
     return _start(draw, key, num_words, num_topics, restarts, dtype)

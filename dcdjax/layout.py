@@ -47,18 +47,26 @@ def prepare(S: Any, *, num_words: int | None = None, dtype: DTypeLike = jnp.floa
     if num_words not in (None, matrix.shape[0]):
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
     entries = matrix.tocoo()
-    # In float64, here: entries that float32 would flush to zero are none the worse for being small.
+    # In float64, here: entries that float32 would flush to zero as they are may be large in proportion.
     # First by the largest entry, because the sum of the largest float64 numbers would overflow.
     largest = float(entries.data.max())
     mean = float((entries.data / largest).sum()) / matrix.shape[0]
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     scale, limits = largest * mean, jnp.finfo(dtype)
     if not float(limits.tiny) <= scale <= float(limits.max):
         raise ValueError(
             f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
         )
+    values = entries.data / largest / mean
+    strongest = np.maximum.reduceat(values, matrix.indptr[:-1])
+    if strongest.min() < float(limits.tiny):
+        raise ValueError(
+            f"S: all entries of word {strongest.argmin()} are below {limits.tiny:.1e} of the mean row sum, "
+            f"which {limits.dtype} cannot tell from none"
+        )
     return Layout(
         S_idx=jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32)),
-        S_val=jnp.asarray(entries.data / largest / mean, dtype=dtype),
+        S_val=jnp.asarray(values, dtype=dtype),
         scale=jnp.asarray(scale, dtype=dtype),
         num_words=matrix.shape[0],
     )

@@ -10,7 +10,6 @@ import scipy.sparse
 # S_ij and S_ji computed in two orders of operations differ by a few rounding errors of float32; a
 # difference beyond these is data, not arithmetic.
 _RELATIVE_ASYMMETRY = 1e-5
-_ABSOLUTE_ASYMMETRY = 1e-7  # of the largest entry: where a logarithm comes out near zero
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,8 @@ def from_matrix(
     matrix = _from_sparse(S) if scipy.sparse.issparse(S) else _from_pair(S, num_words)
     if num_words is not None and matrix.shape[0] != num_words:
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
+    if matrix.shape[0] == 0:
+        raise ValueError("S is empty: it has no words")
     matrix.eliminate_zeros()
     matrix.sort_indices()
 
@@ -142,7 +143,7 @@ def _symmetric(matrix: scipy.sparse.csr_array, symmetrize: bool) -> tuple[scipy.
     if not difference.data.any():
         return matrix, 0
     excess = difference - _RELATIVE_ASYMMETRY * matrix.maximum(mirror)
-    asymmetric = excess > _ABSOLUTE_ASYMMETRY * matrix.data.max()
+    asymmetric = excess > 0
     if asymmetric.nnz and not symmetrize:
         entries = asymmetric.tocoo()
         n = np.lexsort((entries.col, entries.row))[0]

@@ -5,6 +5,7 @@ to the bit what `solve` gives in one go, for those who want to report or save be
 """
 
 import enum
+import operator
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -38,7 +39,7 @@ class Status(enum.IntEnum):
 MESSAGES = {
     Status.CONVERGED: "converged: the relative change of W fell to the tolerance",
     Status.MAX_STEPS: "stopped at max_steps before the relative change of W fell to the tolerance",
-    Status.NONFINITE: "stopped because a value was not finite; W is the last for which all were",
+    Status.NONFINITE: "stopped because a value was not finite; W is the last before it",
     Status.RUNNING: "not finished",
 }
 
@@ -194,8 +195,20 @@ def raise_on_failure(solution: Solution) -> Solution:
 
 # --- The loop ---------------------------------------------------------------------------------------
 
-# A vmapped scatter-add is several times slower than one after the other, on the CPU and more so on a GPU.
-_sweep = jax.custom_batching.sequential_vmap(decomposition.sweep)
+
+# Under vmap one after the other: a batched scatter-add takes twice as long or more. So a restart that
+# has finished, which vmap's while_loop takes along until the last one is done, can leave its sweep out.
+@jax.custom_batching.sequential_vmap
+def _sweep(
+    W: Float[Array, "words topics"],
+    S_idx: Int[Array, "nonzeros 2"],
+    S_val: Float[Array, " nonzeros"],
+    wanted: Bool[Array, ""],
+) -> decomposition.Sweep:
+    def nothing(W: Array, *_: Array) -> decomposition.Sweep:
+        return decomposition.Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
+
+    return lax.cond(wanted, decomposition.sweep, nothing, W, S_idx, S_val)
 
 
 def begin(
@@ -205,7 +218,7 @@ def begin(
     if step == "exact" or over_relaxation != 1:
         W = decomposition.on_simplex(W)
     W = jnp.maximum(W, decomposition.smallest_weight(W.dtype))
-    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
+    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val, jnp.array(True))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
     return State(
         W=W,
@@ -251,7 +264,7 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
         # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
         # it be compared, between restarts or with the exact step. This takes one more sweep.
         W = decomposition.on_simplex(state.W)
-        objective = -_sweep(W, layout.S_idx, layout.S_val).log_likelihood
+        objective = -_sweep(W, layout.S_idx, layout.S_val, jnp.array(True)).log_likelihood
     stopped = jnp.where(state.status == Status.RUNNING.value, Status.MAX_STEPS.value, state.status)
     return Solution(
         W=state.W,
@@ -280,7 +293,8 @@ def _one_step(
         plain = state.refused
         W = lax.cond(plain, decomposition.exact_step, over_relaxed, state.W, state.ZW)
 
-    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val)
+    running = state.status == Status.RUNNING.value
+    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val, running)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
     finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change)
     noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(state.objective)
@@ -357,13 +371,16 @@ def _options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation: float)
     """Validates the options; returns those that are static."""
     if step not in _STEPS:
         raise ValueError(f"step must be one of {sorted(_STEPS)}, got {step!r}")
+    if np.ndim(tol) != 0:
+        raise ValueError(f"tol must be one number, got shape {np.shape(tol)}")
     if not isinstance(tol, Tracer) and not np.asarray(tol) >= 0:
         raise ValueError(f"tol must be nonnegative, got {tol}")
+    max_steps = operator.index(max_steps)
     if max_steps < 0:
         raise ValueError(f"max_steps must be nonnegative, got {max_steps}")
     if not 1 <= over_relaxation < 2:
         raise ValueError(f"over_relaxation must be at least 1 and below 2, got {over_relaxation}")
-    return {"step": step, "max_steps": int(max_steps), "over_relaxation": float(over_relaxation)}
+    return {"step": step, "max_steps": max_steps, "over_relaxation": float(over_relaxation)}
 
 
 def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
@@ -385,8 +402,9 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
     num_words = W.shape[-2]
     if isinstance(S, Layout):
         layout = S
-    elif isinstance(S, tuple) and any(isinstance(part, Tracer) for part in S):
-        S_idx, S_val = S
+    elif isinstance(S, tuple | list) and len(S) == 2 and any(isinstance(part, Tracer) for part in S):
+        S_idx, S_val = (jnp.asarray(part) for part in S)
+        decomposition.check_shapes(W[0] if batched else W, S_idx, S_val)
         S_val, scale = decomposition.normalize(S_val.astype(W.dtype), num_words)
         layout = Layout(S_idx=S_idx, S_val=S_val, scale=scale, num_words=num_words)
     else:

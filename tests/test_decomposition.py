@@ -257,7 +257,21 @@ def test_memory_does_not_grow_with_nonzeros_times_topics():
     assert analysis.temp_size_in_bytes < 64e6 + few_W
 
 
+def test_memory_of_a_gradient_does_not_either():
+    shapes = ((2000, 100), jnp.float32), ((500_000, 2), jnp.int32), ((500_000,), jnp.float32)
+    arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
+    analysis = jax.jit(jax.grad(objective)).lower(*arguments).compile().memory_analysis()
+    assert analysis is not None
+    assert analysis.temp_size_in_bytes < 64e6 + 1.5 * 500_000 * 100  # a fraction of 4 bytes each
+
+
 # --- Wrong shapes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("unchecked_annotations")
+def test_wrong_multipliers_are_named():
+    with pytest.raises(ValueError, match=r"lam must be \(3,\).*got shape \(3, 1\)"):
+        lagrangian(jnp.ones((3, 2)), jnp.ones((3, 1)), jnp.zeros((1, 2), int), jnp.ones(1))
 
 
 @pytest.mark.usefixtures("unchecked_annotations")

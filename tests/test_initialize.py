@@ -41,6 +41,17 @@ def test_one_topic_or_one_word(start):
     assert start(jax.random.key(0), 1, 3).shape == (1, 3)
 
 
+def test_one_topic_of_very_many_words():
+    """The uniform numbers of this key have an exact zero among them, were it let through."""
+    assert (initialize.uniform(jax.random.key(46), 200_000, 1) == 1).all()
+
+
+def test_a_concentration_of_next_to_nothing():
+    W = initialize.dirichlet(jax.random.key(0), 50, 4, concentration=1e-38)
+    assert np.isfinite(W).all()
+    np.testing.assert_allclose(W.sum(axis=1), 1, rtol=1e-6)
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_a_batch_is_its_starts(start):
     key = jax.random.key(1)
@@ -72,7 +83,8 @@ def test_dirichlet_has_the_variance_of_a_dirichlet():
         ({"num_topics": 0}, "num_topics must be at least 1, got 0"),
         ({"restarts": 0}, "restarts must be at least 1, got 0"),
         ({"dtype": jnp.int32}, "dtype must be floating point, got int32"),
-        ({"concentration": 0.0}, "concentration must be positive, got 0.0"),
+        ({"concentration": 0.0}, "concentration must be positive and finite, got 0.0"),
+        ({"concentration": float("inf")}, "concentration must be positive and finite, got inf"),
         ({"concentration": float("nan")}, "concentration must be positive"),
     ],
 )

@@ -55,3 +55,10 @@ def test_wrong_number_of_words():
 def test_a_scale_that_the_dtype_cannot_hold_is_refused(dtype, scale):
     with pytest.raises(ValueError, match=r"S has a mean row sum of .* cannot hold: divide S by it"):
         prepare(scipy.sparse.csr_array(np.full((3, 3), scale)), dtype=dtype)
+
+
+def test_a_word_that_float32_cannot_see_is_refused():
+    S = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1e-39]])
+    prepare(scipy.sparse.csr_array(S), dtype=np.float64)
+    with pytest.raises(ValueError, match="all entries of word 2 are below"):
+        prepare(scipy.sparse.csr_array(S), dtype=np.float32)

@@ -64,6 +64,8 @@ def test_wrong_pairs_are_refused(S_idx, S_val, message):
         (scipy.sparse.csr_array(np.triu(np.ones((2, 2)))), r"S\[0, 1\] = 1.0 but S\[1, 0\] = 0.0"),
         (scipy.sparse.csr_array(np.diag([1.0, 0.0])), "word 1 has no nonzero"),
         (scipy.sparse.csr_array(np.eye(4)), "S has 4 words where 3 are expected"),
+        (scipy.sparse.csr_array((0, 0)), "S is empty"),
+        ((np.zeros((0, 2), int), np.zeros(0)), "S is empty"),
     ],
 )
 def test_wrong_matrices_are_refused(S, message):
@@ -111,7 +113,7 @@ def test_rounding_is_no_asymmetry():
     np.testing.assert_allclose(matrix.toarray(), S, rtol=1e-6)
 
 
-@pytest.mark.parametrize("S", [[[0, 1], [1.001, 0]], [[9, 0.001], [0.0011, 9]]])
+@pytest.mark.parametrize("S", [[[0, 1], [1.001, 0]], [[1e8, 0.001], [0.0011, 9]], [[1e12, 5], [0, 1]]])
 def test_more_than_rounding_is_asymmetry(S):
     with pytest.raises(ValueError, match=r"S is not symmetric: S\[0, 1\]"):
         from_matrix(scipy.sparse.csr_array(S))

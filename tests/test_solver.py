@@ -534,6 +534,7 @@ def test_consensus_of_nothing_or_of_different_words():
         ({"step": "newton"}, r"step must be one of \['exact', 'relaxed'\], got 'newton'"),
         ({"tol": -1.0}, "tol must be nonnegative, got -1.0"),
         ({"tol": float("nan")}, "tol must be nonnegative, got nan"),
+        ({"tol": np.ones(2)}, r"tol must be one number, got shape \(2,\)"),
         ({"max_steps": -1}, "max_steps must be nonnegative, got -1"),
         ({"over_relaxation": 2.0}, "over_relaxation must be at least 1 and below 2, got 2.0"),
         ({"over_relaxation": 0.5}, "over_relaxation must be at least 1 and below 2, got 0.5"),
@@ -544,6 +545,16 @@ def test_wrong_arguments_are_named(arguments, message):
     good = {"W": np.full((4, 2), 0.5), "S": scipy.sparse.csr_array(np.eye(4))}
     with pytest.raises(ValueError, match=message):
         solve(**{**good, **arguments})
+
+
+@pytest.mark.usefixtures("unchecked_annotations")
+def test_what_is_traced_is_checked_for_its_shape():
+    W, S, _ = sparse_problem()
+    S_idx, S_val = pair(S)
+    with pytest.raises(ValueError, match="S_val must be"):
+        jax.jit(lambda W, idx, val: solve(W, [idx, val]))(W, S_idx, S_val[:9])
+    with pytest.raises(TypeError, match="float"):
+        solve(W, (S_idx, S_val), max_steps=7.5)  # pyright: ignore[reportArgumentType]
 
 
 def test_wrong_batches_are_named():
