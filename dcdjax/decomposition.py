@@ -249,7 +249,8 @@ def normalize(
     largest = jnp.maximum(jnp.max(S_val), jnp.finfo(S_val.dtype).tiny)
     S_val = S_val / largest
     mean = jnp.sum(S_val) / num_words
-    return S_val / mean, largest * mean
+    # XLA would make one division of this one and that by Shat, and its divisor would underflow.
+    return lax.optimization_barrier(S_val / mean), largest * mean
 
 
 # --- The public functions ---------------------------------------------------------------------------

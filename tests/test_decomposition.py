@@ -208,7 +208,7 @@ def test_a_topic_that_nobody_holds_in_float32():
     np.testing.assert_allclose(got, oracle.multipliers(W, S), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("scale", [1e-36, 1e36])
+@pytest.mark.parametrize("scale", [1e-33, 1e34])
 def test_update_at_the_ends_of_float32(scale):
     """Where Z = S / Shat, or its product with a small W, would leave the range of float32."""
     rng = np.random.default_rng(11)
