@@ -1,0 +1,53 @@
+"""What a long computation says of its progress enters; bars on a terminal or in a notebook leave."""
+
+from types import TracebackType
+from typing import Any
+
+import tqdm.auto
+
+
+class Bars:
+    """Shows each stage as a bar; says nothing where nobody looks, that is where stderr is not a terminal.
+
+    An instance is the `progress` that long computations take: they call it with the name of the stage,
+    how much is done, how much there is in all (None where unknown) and the unit.
+
+    Example:
+      >>> from dcdjax import cooccurrence
+      >>> with Bars() as progress:
+      ...     counts = cooccurrence.count([["to", "be", "or", "not", "to", "be"]], progress=progress)
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Takes what `tqdm` takes: `disable=False` shows the bars in any case."""
+        self._options = {"disable": None, "leave": True, "unit_scale": True, **options}
+        self._stage: str | None = None
+        self._bar: Any = None
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str) -> None:
+        """Shows how far a stage has come."""
+        if stage != self._stage:
+            self.close()
+            # In binary units for bytes, as file sizes are usually shown.
+            divisor = 1024 if unit == "B" else 1000
+            self._bar = tqdm.auto.tqdm(
+                desc=stage, total=total, unit=unit if unit == "B" else f" {unit}", unit_divisor=divisor,
+                **self._options,
+            )  # fmt: skip
+            self._stage = stage
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Ends the bar of the last stage."""
+        if self._bar is not None:
+            self._bar.close()
+        self._stage, self._bar = None, None
+
+    def __enter__(self) -> "Bars":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
