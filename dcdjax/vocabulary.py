@@ -1,0 +1,188 @@
+"""Blocks of tokens enter; the most frequent words, and the corpus as their numbers, leave."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from dcdjax.corpus import Block
+from dcdjax.overflow import Engine, Spool
+from dcdjax.source import CorpusError
+
+Outside = Literal["keep", "drop"]
+
+# In an encoded corpus, besides the numbers of words.
+OUTSIDE, BREAK = -1, -2
+# What a distinct word takes: the string, its entry in a dictionary and its count.
+_BYTES_PER_WORD = 256
+# Tokens are encoded so many at a time.
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words of a model.
+
+    Attributes:
+      words: the most frequent first; of equally frequent ones, that of the smaller code points.
+      counts: how often each occurs in the corpus.
+      num_tokens: of the corpus, those outside of the vocabulary included.
+    """
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    num_tokens: int
+
+
+class Tokens:
+    """A corpus that was read once: the words in it with their counts, and which word stands where.
+
+    In memory, and from a limit on in temporary files. Words get provisional numbers as they come. When there
+    are too many to remember, their counts go to the engine and numbers begin anew: a generation ends.
+    """
+
+    def __init__(self, blocks: Iterable[Block], *, memory: int) -> None:
+        """Reads all blocks.
+
+        Args:
+          blocks: what `corpus.read` gives.
+          memory: bytes for the words and the tokens together; what exceeds it goes to disk.
+        """
+        self._max_words = max(1, memory // 2 // _BYTES_PER_WORD)
+        self._memory = memory
+        self._spool = Spool(np.int32, memory // 4)
+        self._number: dict[str, int] = {}
+        self._counts = np.zeros(1 << 16, np.int64)
+        self._ends: list[int] = []  # where in the tokens a generation ends
+        self._engine: Engine | None = None
+        self.num_tokens = 0
+        try:
+            for block in blocks:
+                self._add(block)
+            if self._engine is not None:
+                self._end_generation()
+        except BaseException:
+            self.close()
+            raise
+        self._tokens = self._spool.array()
+
+    def _add(self, block: Block) -> None:
+        number = self._number
+        numbers = np.fromiter(
+            (number.setdefault(word, len(number)) for word in block.words), np.int32, len(block.words)
+        )
+        if len(number) > self._counts.size:
+            self._counts = np.append(self._counts, np.zeros(2 * len(number), np.int64))
+        self._counts[numbers] += np.bincount(block.codes, minlength=len(block.words))
+        self.num_tokens += block.codes.size
+        tokens = numbers[block.codes]
+        if block.breaks.size:
+            tokens = np.insert(tokens, np.unique(block.breaks), BREAK)
+        self._spool.append(tokens)
+        if len(number) > self._max_words:
+            self._end_generation()
+
+    def _end_generation(self) -> None:
+        if self._engine is None:
+            self._engine = Engine()
+        size = len(self._number)
+        columns = {
+            "generation": np.full(size, len(self._ends), np.int32),
+            "number": np.arange(size, dtype=np.int32),
+            "word": pa.array([word.encode() for word in self._number], pa.binary()),
+            "count": self._counts[:size],
+        }
+        self._engine.add("words", pa.table(columns))
+        self._ends.append(self._spool.size)
+        self._number.clear()
+        self._counts[:] = 0
+
+    def vocabulary(
+        self, *, max_words: int | None = None, min_count: int = 1, drop: Collection[str] = ()
+    ) -> Vocabulary:
+        """The most frequent words.
+
+        Args:
+          max_words: how many at most; all, if None.
+          min_count: leave out words that occur less often.
+          drop: words to leave out, such as `["<unk>"]`.
+
+        Raises:
+          ValueError: naming an argument out of range, or CorpusError if no word remains.
+        """
+        if max_words is not None and max_words < 1:
+            raise ValueError(f"max_words must be at least 1, got {max_words}")
+        if min_count < 1:
+            raise ValueError(f"min_count must be at least 1, got {min_count}")
+        if isinstance(drop, str):
+            raise ValueError(f"drop must be a collection of words, got the single string {drop!r}")
+        if not self.num_tokens:
+            raise CorpusError("the corpus holds no token")
+        dropped = set(drop)
+        limit = None if max_words is None else max_words + len(dropped)
+        if self._engine is None:
+            ranked = self._ranked(limit, min_count)
+        else:
+            ranked = self._ranked_by_engine(self._engine, limit, min_count)
+        kept = [(word, count) for word, count in ranked if word not in dropped][:max_words]
+        if not kept:
+            raise CorpusError(
+                f"none of the corpus's {self.num_tokens} tokens is left as a word with min_count={min_count} "
+                f"and {len(dropped)} words to drop"
+            )
+        words, counts = zip(*kept, strict=True)
+        return Vocabulary(words=words, counts=np.array(counts, np.int64), num_tokens=self.num_tokens)
+
+    def _ranked(self, limit: int | None, min_count: int) -> list[tuple[str, int]]:
+        counts = self._counts[: len(self._number)]
+        if limit is not None and limit < counts.size:
+            # No word below the count of the last one wanted needs to be sorted.
+            min_count = max(min_count, int(np.partition(counts, counts.size - limit)[counts.size - limit]))
+        words = list(self._number)
+        enough = np.flatnonzero(counts >= min_count).tolist()
+        found = [(words[number], int(counts[number])) for number in enough]
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+
+    def _ranked_by_engine(self, engine: Engine, limit: int | None, min_count: int) -> list[tuple[str, int]]:
+        # Bytes of UTF-8 are ordered as the code points are that they stand for.
+        batches = engine.query(
+            f"SELECT word, sum(count)::BIGINT AS total FROM {{words}} GROUP BY word "  # noqa: S608, numbers only
+            f"HAVING total >= {min_count:d} ORDER BY total DESC, word LIMIT {limit or 2**62:d}",
+            memory=self._memory,
+        )
+        return [
+            (word.decode(), total)
+            for batch in batches
+            for word, total in zip(batch["word"].to_pylist(), batch["total"].to_pylist(), strict=True)
+        ]
+
+    def encoded(self, vocabulary: Vocabulary, *, outside: Outside = "keep") -> Iterator[np.ndarray]:
+        """The corpus as numbers of words, in pieces: OUTSIDE of the vocabulary, BREAK before a document.
+
+        Args:
+          vocabulary: which word has which number.
+          outside: tokens outside of it "keep" their place, or "drop" out of the text.
+        """
+        number = {word: position for position, word in enumerate(vocabulary.words)}
+        begin = 0
+        for generation, end in enumerate([*self._ends] or [self._tokens.size]):
+            words = self._number if self._engine is None else self._words_of(self._engine, generation)
+            numbers = np.array([number.get(word, OUTSIDE) for word in words], np.int32)
+            for start in range(begin, end, _PIECE):
+                provisional = self._tokens[start : min(start + _PIECE, end)]
+                final = np.where(provisional < 0, np.int32(BREAK), np.append(numbers, 0)[provisional])
+                yield final[final != OUTSIDE] if outside == "drop" else final
+            begin = end
+
+    def _words_of(self, engine: Engine, generation: int) -> Iterator[str]:
+        query = f"SELECT word FROM {{words}} WHERE generation = {generation:d} ORDER BY number"  # noqa: S608
+        for batch in engine.query(query, memory=self._memory):
+            for word in batch["word"].to_pylist():
+                yield word.decode()
+
+    def close(self) -> None:
+        """Gives up the temporary files."""
+        if self._engine is not None:
+            self._engine.close()

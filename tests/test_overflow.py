@@ -1,0 +1,80 @@
+"""Arrays and sums that outgrow memory."""
+
+import gc
+import os
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcdjax.overflow import Engine, Spool
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    folder = tmp_path / "it's {odd}"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), max_size=8), st.integers(0, 200))
+def test_spool_gives_back_what_it_got(parts, limit):
+    spool = Spool(np.int32, limit)
+    for part in parts:
+        spool.append(np.array(part, np.int32))
+    expected = [entry for part in parts for entry in part]
+    assert spool.size == len(expected)
+    array = spool.array()
+    assert array.dtype == np.int32
+    assert array.tolist() == expected
+
+
+@pytest.mark.parametrize(("size", "mapped"), [(100, False), (101, True)])
+def test_spool_goes_to_a_file_beyond_its_limit(folder, size, mapped):
+    spool = Spool(np.float64, 800)
+    for part in np.array_split(np.arange(float(size)), 7):
+        spool.append(part)
+    array = spool.array()
+    assert isinstance(array, np.memmap) == mapped
+    np.testing.assert_array_equal(array, np.arange(size))
+    assert not os.listdir(folder)  # the file has no name, so nothing can be left behind
+
+
+def test_spool_that_got_nothing():
+    assert Spool(np.int32, 0).array().shape == (0,)
+
+
+def test_engine_sums_and_orders(folder):
+    rng = np.random.default_rng(0)
+    row, col = rng.integers(0, 50, (2, 1000), dtype=np.int32)
+    value = rng.integers(0, 2**40, 1000).astype(np.float64)
+    sums: dict[tuple[int, int], float] = {}
+    for i, j, x in zip(row.tolist(), col.tolist(), value.tolist(), strict=True):
+        sums[i, j] = sums.get((i, j), 0) + x
+    with closing(Engine()) as engine:
+        for part in np.array_split(np.arange(1000), 9):
+            engine.add("some", pa.table({"row": row[part], "col": col[part], "value": value[part]}))
+        query = "SELECT row, col, sum(value) AS value FROM {some} GROUP BY row, col ORDER BY row, col"
+        for _ in range(2):  # a table can be asked more than once
+            batches = [batch.to_pydict() for batch in engine.query(query, memory=1 << 27, rows_at_once=100)]
+            found = [row for b in batches for row in zip(b["row"], b["col"], b["value"], strict=True)]
+            assert found == [(i, j, x) for (i, j), x in sorted(sums.items())]
+            assert len(batches) > 3
+        assert list(Path(folder).iterdir())
+    assert not list(Path(folder).iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
+def test_engine_that_is_never_closed_leaves_nothing(folder):
+    engine = Engine()
+    engine.add("some", pa.table({"x": [1]}))
+    assert list(Path(folder).iterdir())
+    del engine
+    gc.collect()
+    assert not list(Path(folder).iterdir())

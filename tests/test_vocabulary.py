@@ -1,0 +1,93 @@
+"""The most frequent words, the same with and without room for them."""
+
+import re
+from contextlib import closing
+
+import numpy as np
+import pytest
+import text_oracle
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcdjax import source
+from dcdjax.corpus import read
+from dcdjax.source import CorpusError
+from dcdjax.vocabulary import BREAK, OUTSIDE, Tokens
+
+corpora = st.lists(
+    st.lists(st.text("aAé中😀\0\n ", min_size=1, max_size=3), max_size=12), min_size=1, max_size=8
+)
+ROOM = 1 << 27  # DuckDB cannot do with much less
+
+
+def decoded(pieces, words):
+    """Documents of words, None for those outside, and without the empty documents."""
+    documents = [[]]
+    for number in np.concatenate(list(pieces)).tolist():
+        if number == BREAK:
+            documents.append([])
+        else:
+            documents[-1].append(words[number] if number != OUTSIDE else None)
+    return [tokens for tokens in documents if tokens]
+
+
+@given(corpora, st.integers(1, 6) | st.none(), st.integers(1, 3), st.sets(st.text("aA", max_size=2)))
+def test_words_counts_and_places(documents, max_words, min_count, drop):
+    words, counts = text_oracle.most_frequent(documents, max_words, min_count, drop)
+    with closing(Tokens(read(documents), memory=ROOM)) as tokens:
+        if not words:
+            with pytest.raises(CorpusError, match=r"holds no token|none of the corpus's"):
+                tokens.vocabulary(max_words=max_words, min_count=min_count, drop=drop)
+            return
+        vocabulary = tokens.vocabulary(max_words=max_words, min_count=min_count, drop=drop)
+        assert vocabulary.words == tuple(words)
+        assert vocabulary.counts.tolist() == counts
+        assert vocabulary.num_tokens == sum(map(len, documents))
+        marked = [[token if token in words else None for token in tokens] for tokens in documents]
+        assert decoded(tokens.encoded(vocabulary), words) == [tokens for tokens in marked if tokens]
+        dropped = [[token for token in tokens if token] for tokens in marked]
+        assert decoded(tokens.encoded(vocabulary, outside="drop"), words) == [t for t in dropped if t]
+
+
+@pytest.mark.parametrize("max_words", [None, 1, 50])
+def test_more_words_than_memory_has_room_for(monkeypatch, max_words):
+    monkeypatch.setattr(source, "BLOCK_BYTES", 1 << 10)
+    rng = np.random.default_rng(0)
+    documents = [[f"é{n}\0" for n in rng.zipf(1.2, 40) % 1000] for _ in range(200)]
+    with closing(Tokens(read(documents), memory=ROOM)) as roomy:
+        vocabulary = roomy.vocabulary(max_words=max_words, min_count=2, drop=["é1\0"])
+        encoded = np.concatenate(list(roomy.encoded(vocabulary)))
+    monkeypatch.setattr("dcdjax.vocabulary._BYTES_PER_WORD", ROOM // 200)
+    with closing(Tokens(read(documents), memory=ROOM)) as cramped:
+        assert len(cramped._ends) > 5  # generations
+        again = cramped.vocabulary(max_words=max_words, min_count=2, drop=["é1\0"])
+        assert (again.words, again.num_tokens) == (vocabulary.words, vocabulary.num_tokens)
+        np.testing.assert_array_equal(again.counts, vocabulary.counts)
+        np.testing.assert_array_equal(np.concatenate(list(cramped.encoded(vocabulary))), encoded)
+    assert "é1\0" not in vocabulary.words
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_words": 0}, "max_words must be at least 1, got 0"),
+        ({"min_count": 0}, "min_count must be at least 1, got 0"),
+        ({"drop": "the"}, "drop must be a collection of words, got the single string 'the'"),
+        ({"min_count": 3}, "none of the corpus's 3 tokens is left as a word with min_count=3"),
+        ({"drop": ["a", "b"]}, "2 words to drop"),
+    ],
+)
+def test_bad_options(options, message):
+    with (
+        closing(Tokens(read(["a b a"]), memory=ROOM)) as tokens,
+        pytest.raises(ValueError, match=re.escape(message)),
+    ):
+        tokens.vocabulary(**options)
+
+
+def test_without_a_token():
+    with (
+        closing(Tokens(read(["", " "]), memory=ROOM)) as tokens,
+        pytest.raises(CorpusError, match="holds no token"),
+    ):
+        tokens.vocabulary()
