@@ -1,15 +1,16 @@
-"""A matrix in any of its forms enters; S, validated once, leaves: symmetric, nonnegative, no word alone."""
+"""A matrix, counts, points or a file enters; S leaves, validated: symmetric, nonnegative, no word alone."""
 
+import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-# S_ij and S_ji computed in two orders of operations differ by a few rounding errors of float32; a
-# difference beyond these is data, not arithmetic.
-_RELATIVE_ASYMMETRY = 1e-5
+from dcdjax import matrix_files, matrix_market, neighbor_graph, validation
+from dcdjax.weighting import weighted, without_diagonal, word_name
 
 
 @dataclass(frozen=True)
@@ -19,28 +20,42 @@ class Similarity:
     Attributes:
       matrix: float64 CSR with sorted indices, symmetric, without stored zeros.
       kept: the rows of the original that remain, ascending; all of them unless isolated words were dropped.
+      words: those of the rows that remain, if known.
       num_symmetrized: how many entries of the original differed from their mirror image.
       num_dropped: how many isolated words were dropped.
     """
 
     matrix: scipy.sparse.csr_array
     kept: np.ndarray
+    words: tuple[str, ...] | None = None
     num_symmetrized: int = 0
     num_dropped: int = 0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one .npz file, whole or not at all, for `load`; `scipy.sparse.load_npz` reads it too."""
+        settings = {
+            "kind": "similarity",
+            "num_symmetrized": self.num_symmetrized,
+            "num_dropped": self.num_dropped,
+        }
+        matrix_files.save_matrix(path, self.matrix, self.words, settings, kept=self.kept)
 
 
 def from_matrix(
     S: Any,
     *,
     num_words: int | None = None,
+    words: Sequence[str] | None = None,
     symmetrize: bool = False,
     drop_isolated: bool = False,
 ) -> Similarity:
     """Validates a similarity matrix; refuses it with its first offending entry, or mends it as asked.
 
     Args:
-      S: a scipy sparse matrix, or a pair (S_idx, S_val) of integers (nnz, 2) and numbers (nnz,).
+      S: a scipy sparse matrix, a square array, or a pair (S_idx, S_val) of integers (nnz, 2) and numbers
+        (nnz,).
       num_words: N, where the pair does not say it by its largest index.
+      words: one for each row, all different, if they are to go with the matrix.
       symmetrize: replace S by (S + S') / 2 instead of refusing it, and warn how many entries changed. A
         stored triangle would keep its diagonal whole and halve the rest: mirror it yourself.
       drop_isolated: drop words without any neighbor instead of refusing them, and warn how many. Words
@@ -51,108 +66,189 @@ def from_matrix(
 
     Raises:
       ValueError: naming the argument and the first offending entry.
-    """
-    matrix = _from_sparse(S) if scipy.sparse.issparse(S) else _from_pair(S, num_words)
-    if num_words is not None and matrix.shape[0] != num_words:
-        raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
-    if matrix.shape[0] == 0:
-        raise ValueError("S is empty: it has no words")
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
 
-    matrix, num_symmetrized = _symmetric(matrix, symmetrize)
-    alone = np.flatnonzero(np.diff(matrix.indptr) == 0)
-    kept = np.arange(matrix.shape[0])
-    if alone.size and not drop_isolated:
-        raise ValueError(
-            f"S: word {alone[0]} has no nonzero ({alone.size} such in all): nothing can be learned of it; "
-            "drop_isolated=True drops them"
+    Example:
+      >>> S = from_matrix(np.array([[0, 2], [2, 1]]), words=["tea", "cup"])
+      >>> S.matrix.toarray(), S.words
+      (array([[0., 2.],
+             [2., 1.]]), ('tea', 'cup'))
+    """
+    matrix = validation.canonical("S", S, num_words)
+    matrix, num_symmetrized = validation.symmetric("S", matrix, symmetrize)
+    return _connected(matrix, words, drop_isolated, num_symmetrized)
+
+
+def from_counts(
+    counts: Any,
+    *,
+    weighting: str = "ppmi",
+    context_exponent: float = 0.75,
+    shift: float = 0.0,
+    keep_diagonal: bool = True,
+    drop_isolated: bool = False,
+    words: Sequence[str] | None = None,
+) -> Similarity:
+    """Weights co-occurrence counts.
+
+    Args:
+      counts: symmetric and nonnegative: the record that counting returns, with its words, or whatever
+        `from_matrix` takes. A record may be memory-mapped. It was made symmetric; that is probed, not proved.
+      weighting: "ppmi", "degree" or "sinkhorn", as the functions in `dcdjax.weighting` explain; or "counts",
+        as they are. None depends on the scale of the counts but "counts".
+      context_exponent: of PPMI only; 1 is the plain one.
+      shift: of PPMI only; log k for k negative samples.
+      keep_diagonal: False drops it before weighting: how often a word meets itself is then in no margin.
+      drop_isolated: drop words left without neighbors, and warn how many, instead of refusing them. PPMI
+        leaves such whose every pair is no more frequent than chance.
+      words: one for each row; a record brings its own.
+
+    Returns:
+      S. It is symmetric to the last bit if the counts are.
+
+    Raises:
+      ValueError: naming the argument and the first offending entry or word.
+
+    Example:
+      >>> S = from_counts(np.array([[9, 4, 1], [4, 0, 0], [1, 0, 4]]), words=["a", "tea", "cup"])
+      >>> S.matrix.toarray().round(2)
+      array([[0.17, 0.46, 0.  ],
+             [0.46, 0.  , 0.  ],
+             [0.  , 0.  , 1.17]])
+    """
+    if hasattr(counts, "matrix") and hasattr(counts, "words"):
+        if words is not None:
+            raise ValueError("words: these counts bring their own")
+        words = counts.words
+        matrix = validation.canonical("counts", counts.matrix)
+        validation.probe_symmetry("counts", matrix)
+    else:
+        matrix, _ = validation.symmetric("counts", validation.canonical("counts", counts))
+    words = validation.checked_words(words, matrix.shape[0])
+    if not keep_diagonal:
+        matrix = without_diagonal(matrix)
+    matrix = weighted(matrix, weighting, context_exponent=context_exponent, shift=shift, words=words)
+    return _connected(matrix, words, drop_isolated)
+
+
+def from_points(
+    points: Any,
+    num_neighbors: int,
+    *,
+    metric: str = "euclidean",
+    weights: str = "binary",
+    words: Sequence[str] | None = None,
+) -> Similarity:
+    """The graph of nearest neighbors: two points are similar if either is among the other's nearest.
+
+    Args:
+      points: (N, d) finite numbers.
+      num_neighbors: k, of each point, itself not counted; at least 1, less than N. Of equally distant
+        points those of lower index are nearer.
+      metric: "euclidean", or "cosine": the Euclidean distance after scaling points to length one.
+      weights: "binary": 1; "gaussian": exp(-distance^2 / (sigma_i sigma_j)), sigma_i the distance of the k-th
+        neighbor of i, but no less than e^-50, so that float32 still knows the edge.
+      words: one for each point.
+
+    Returns:
+      S, exactly symmetric, with a zero diagonal.
+
+    Raises:
+      ValueError: naming the argument and the first offending row.
+
+    Example:
+      >>> from_points(np.array([[0.0], [1.0], [3.0]]), 1).matrix.toarray()
+      array([[0., 1., 0.],
+             [1., 0., 1.],
+             [0., 1., 0.]])
+    """
+    graph = neighbor_graph.neighbor_graph(points, num_neighbors, metric=metric, weights=weights)
+    return _connected(graph, words, drop_isolated=False)
+
+
+def read(
+    path: str | os.PathLike[str], *, symmetrize: bool = False, drop_isolated: bool = False
+) -> Similarity:
+    """Reads a matrix that somebody saved, and validates it as `from_matrix` does.
+
+    Args:
+      path: of a .npz file by `scipy.sparse.save_npz` or `Similarity.save`, or of a Matrix Market file, which
+        may be compressed by gzip. Its content is looked at, not its name.
+      symmetrize: as for `from_matrix`.
+      drop_isolated: as for `from_matrix`.
+
+    Returns:
+      S, with its words if the file has them.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: naming the file and what is wrong with it.
+    """
+    if matrix_files.is_archive(path):
+        stored = matrix_files.load_matrix(path)
+        kind = stored.settings.get("kind")
+        if kind == "similarity":
+            return _from_stored(path, stored)
+        if kind is not None:
+            raise ValueError(
+                f"{os.fspath(path)}: it holds {kind}, not a similarity: see similarity.from_counts"
+            )
+        S, words = stored.matrix, stored.words
+    else:
+        S, words = matrix_market.read_matrix(path), None
+    with matrix_files.naming(path):
+        matrix, num_symmetrized = validation.symmetric("S", validation.canonical("S", S), symmetrize)
+        return _connected(matrix, words, drop_isolated, num_symmetrized)
+
+
+def load(path: str | os.PathLike[str]) -> Similarity:
+    """Reads what `Similarity.save` wrote; a damaged file is a ValueError that names it, never another S."""
+    return _from_stored(path, matrix_files.load_matrix(path, kind="similarity"))
+
+
+def _from_stored(path: str | os.PathLike[str], stored: matrix_files.StoredMatrix) -> Similarity:
+    with matrix_files.naming(path):
+        matrix, _ = validation.symmetric("S", validation.canonical("S", stored.matrix))
+        words = validation.checked_words(stored.words, matrix.shape[0])
+        kept, settings = stored.arrays["kept"], stored.settings
+        if kept.dtype.kind != "i" or kept.shape != matrix.shape[:1] or (np.diff(kept, prepend=-1) <= 0).any():
+            raise ValueError("array 'kept' does not number the rows")
+        if (np.diff(matrix.indptr) == 0).any():
+            raise ValueError("it has words without neighbors")
+        return Similarity(
+            matrix=matrix,
+            kept=kept,
+            words=words,
+            num_symmetrized=int(settings["num_symmetrized"]),
+            num_dropped=int(settings["num_dropped"]),
         )
-    if alone.size:
-        kept = np.delete(kept, alone)
+
+
+def _connected(
+    matrix: scipy.sparse.csr_array,
+    words: Sequence[str] | None,
+    drop_isolated: bool,
+    num_symmetrized: int = 0,
+) -> Similarity:
+    """The last step of all: no word alone. What is symmetric by construction comes here without a check."""
+    words = validation.checked_words(words, matrix.shape[0])
+    alone = np.diff(matrix.indptr) == 0
+    num_alone, kept = int(alone.sum()), np.flatnonzero(~alone)
+    if num_alone and not drop_isolated:
+        raise ValueError(
+            f"S: {word_name(int(alone.argmax()), words)} has no nonzero ({num_alone} such in all): "
+            "nothing can be learned of it; drop_isolated=True drops them"
+        )
+    if num_alone:
         if not kept.size:
             raise ValueError("S has no nonzero: no word would remain")
-        matrix = scipy.sparse.csr_array(matrix[kept][:, kept])
-        matrix.sort_indices()
-        warnings.warn(f"dropped {alone.size} words without neighbors, {kept.size} remain", stacklevel=2)
-    return Similarity(matrix=matrix, kept=kept, num_symmetrized=num_symmetrized, num_dropped=alone.size)
-
-
-def _from_sparse(S: Any) -> scipy.sparse.csr_array:
-    if S.ndim != 2 or S.shape[0] != S.shape[1]:
-        raise ValueError(f"S must be square, got shape {S.shape}")
-    entries = S.tocoo()
-    _check_values("S", entries.data, entries.row, entries.col)
-    # Entries of the same place add up: what duplicates mean in scipy.
-    return scipy.sparse.csr_array(
-        (entries.data.astype(np.float64), (entries.row, entries.col)), shape=S.shape
+        # S being symmetric, no row mentions a word whose own is empty: dropping it leaves nobody else alone.
+        number = (np.cumsum(~alone) - 1).astype(matrix.indices.dtype)
+        matrix = scipy.sparse.csr_array(
+            (matrix.data, number[matrix.indices], np.append(matrix.indptr[:-1][~alone], matrix.indptr[-1:])),
+            shape=(kept.size, kept.size),
+        )
+        words = None if words is None else tuple(words[row] for row in kept)
+        warnings.warn(f"dropped {num_alone} words without neighbors, {kept.size} remain", stacklevel=3)
+    return Similarity(
+        matrix=matrix, kept=kept, words=words, num_symmetrized=num_symmetrized, num_dropped=num_alone
     )
-
-
-def _from_pair(S: Any, num_words: int | None) -> scipy.sparse.csr_array:
-    if not isinstance(S, tuple | list) or len(S) != 2:
-        raise ValueError(f"S must be a scipy sparse matrix or a pair (S_idx, S_val), got {type(S).__name__}")
-    S_idx, S_val = np.asarray(S[0]), np.asarray(S[1])
-    if S_idx.ndim != 2 or S_idx.shape[1] != 2:
-        raise ValueError(f"S_idx must be of shape (nonzeros, 2), got {S_idx.shape}")
-    if not np.issubdtype(S_idx.dtype, np.integer):
-        raise ValueError(f"S_idx must be integers, got {S_idx.dtype}")
-    if S_val.shape != S_idx.shape[:1]:
-        raise ValueError(f"S_val must be of shape ({S_idx.shape[0]},) as S_idx has it, got {S_val.shape}")
-    if num_words is None:
-        num_words = int(S_idx.max(initial=-1)) + 1
-    rows, columns = S_idx[:, 0], S_idx[:, 1]
-    outside = (S_idx < 0) | (S_idx >= num_words)
-    if outside.any():
-        n = int(np.flatnonzero(outside.any(axis=1))[0])
-        raise ValueError(f"S_idx[{n}] = ({rows[n]}, {columns[n]}) is outside of {num_words} words")
-    _check_values("S_val", S_val, rows, columns)
-
-    matrix = scipy.sparse.csr_array((S_val.astype(np.float64), (rows, columns)), shape=(num_words, num_words))
-    if matrix.nnz < S_val.size:  # the conversion has added duplicates up
-        _, first, count = np.unique(
-            rows.astype(np.int64) * num_words + columns, return_index=True, return_counts=True
-        )
-        n = int(first[count > 1].min())
-        raise ValueError(
-            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) stands there more than once "
-            f"({int((count > 1).sum())} such in all)"
-        )
-    return matrix
-
-
-def _check_values(name: str, values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
-    if not (np.issubdtype(values.dtype, np.integer) or np.issubdtype(values.dtype, np.floating)):
-        # ml_dtypes' bfloat16 is neither to NumPy, but converts
-        try:
-            values = values.astype(np.float64, casting="safe")
-        except TypeError:
-            raise ValueError(f"{name} must be real numbers, got {values.dtype}") from None
-    good = np.isfinite(values) & (values >= 0)
-    if not good.all():
-        n = int(np.flatnonzero(~good)[0])
-        raise ValueError(
-            f"{name}[{n}] = {values[n]} at ({rows[n]}, {columns[n]}) is not a finite, nonnegative number "
-            f"({int((~good).sum())} such in all)"
-        )
-
-
-def _symmetric(matrix: scipy.sparse.csr_array, symmetrize: bool) -> tuple[scipy.sparse.csr_array, int]:
-    mirror = scipy.sparse.csr_array(matrix.T)
-    difference = abs(matrix - mirror)
-    if not difference.data.any():
-        return matrix, 0
-    excess = difference - _RELATIVE_ASYMMETRY * matrix.maximum(mirror)
-    asymmetric = excess > 0
-    if asymmetric.nnz and not symmetrize:
-        entries = asymmetric.tocoo()
-        n = np.lexsort((entries.col, entries.row))[0]
-        i, j = int(entries.row[n]), int(entries.col[n])
-        raise ValueError(
-            f"S is not symmetric: S[{i}, {j}] = {matrix[i, j]} but S[{j}, {i}] = {matrix[j, i]} "
-            f"({asymmetric.nnz} entries differ from their mirror image); symmetrize=True takes the mean"
-        )
-    if asymmetric.nnz:
-        message = f"symmetrized S: {asymmetric.nnz} entries differed from their mirror image"
-        warnings.warn(message, stacklevel=3)
-    return scipy.sparse.csr_array((matrix + mirror) / 2), asymmetric.nnz

@@ -530,7 +530,7 @@ def test_consensus_of_nothing_or_of_different_words():
         ({"W": np.ones((3, 2))}, "S has 4 words where 3 are expected"),
         ({"S": prepare(scipy.sparse.csr_array(np.eye(5)), dtype=np.float64)}, "W has 4 words, but S has 5"),
         ({"S": prepare(scipy.sparse.csr_array(np.eye(4)))}, "W is float64, but S was prepared for float32"),
-        ({"S": np.eye(4)}, "S must be a scipy sparse matrix or a pair"),
+        ({"S": "S.npz"}, "S must be a scipy sparse matrix, a square array or a pair"),
         ({"step": "newton"}, r"step must be one of \['exact', 'relaxed'\], got 'newton'"),
         ({"tol": -1.0}, "tol must be nonnegative, got -1.0"),
         ({"tol": float("nan")}, "tol must be nonnegative, got nan"),
