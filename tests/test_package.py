@@ -1,5 +1,6 @@
 """What a newcomer meets: the README, the command, the names."""
 
+import ast
 import importlib
 import os
 import re
@@ -127,9 +128,35 @@ def test_every_room_opens_with_a_sentence(room):
 
 
 def test_imports_point_one_way():
-    order = ["similarity", "layout", "decomposition", "initialize", "solver", "cli"]
+    order = [
+        *("files", "parallel", "source", "corpus", "overflow", "vocabulary", "pair_counts", "matrix_files"),
+        *("cooccurrence", "download", "python_docs", "datasets", "matrix_market", "validation", "weighting"),
+        *(
+            "neighbor_graph",
+            "similarity",
+            "layout",
+            "decomposition",
+            "initialize",
+            "solver",
+            "progress",
+            "cli",
+        ),
+    ]
+    assert set(order) == {path.stem for path in (ROOT / "dcdjax").glob("[!_]*.py")}
     for room in order:
-        source = (ROOT / "dcdjax" / f"{room}.py").read_text()
-        imported = set(re.findall(r"from dcdjax\.(\w+) import", source))
-        imported |= set(re.findall(r"from dcdjax import (\w+)", source)) & set(order)
+        imported = set()
+        for node in ast.walk(ast.parse((ROOT / "dcdjax" / f"{room}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "dcdjax":
+                imported |= {name.name for name in node.names} & set(order)
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dcdjax."):
+                imported.add(node.module.removeprefix("dcdjax."))
         assert imported <= set(order[: order.index(room)]), room
+
+
+def test_the_host_floor_does_not_wait_for_jax():
+    code = (
+        "import sys, dcdjax.cooccurrence, dcdjax.datasets, dcdjax.similarity, dcdjax.progress\n"
+        "assert not {'jax', 'duckdb'} & set(sys.modules)"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
