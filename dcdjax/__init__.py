@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dcdjax import initialize, similarity
+    from dcdjax import datasets, initialize, progress, similarity
+    from dcdjax.cooccurrence import Counts, count
     from dcdjax.decomposition import divergence, lagrangian, multipliers, objective, update
     from dcdjax.layout import prepare
     from dcdjax.solver import (
@@ -22,17 +23,21 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Counts",
     "Solution",
     "SolverError",
     "Status",
     "best",
     "consensus",
+    "count",
+    "datasets",
     "divergence",
     "initialize",
     "lagrangian",
     "multipliers",
     "objective",
     "prepare",
+    "progress",
     "raise_on_failure",
     "similarity",
     "solve",
@@ -42,6 +47,8 @@ __all__ = [
 
 _ROOMS = {
     **dict.fromkeys(("divergence", "lagrangian", "multipliers", "objective", "update"), "decomposition"),
+    "Counts": "cooccurrence",
+    "count": "cooccurrence",
     "prepare": "layout",
 }
 
@@ -53,7 +60,7 @@ def __getattr__(name: str) -> Any:
         return version("dcdjax")
     if name not in __all__:
         raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
-    if name in ("initialize", "similarity"):
+    if name in ("datasets", "initialize", "progress", "similarity"):
         return import_module(f"dcdjax.{name}")
     return getattr(import_module(f"dcdjax.{_ROOMS.get(name, 'solver')}"), name)
 

@@ -17,8 +17,8 @@ Outside = Literal["keep", "drop"]
 OUTSIDE, BREAK = -1, -2
 # What a distinct word takes: the string, its entry in a dictionary and its count.
 _BYTES_PER_WORD = 256
-# Tokens are encoded so many at a time.
-_PIECE = 1 << 22
+# Tokens are encoded so many at a time: arrays of this size are allocated fast.
+_PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,10 @@ class Tokens:
         begin = 0
         for generation, end in enumerate([*self._ends] or [self._tokens.size]):
             words = self._number if self._engine is None else self._words_of(self._engine, generation)
-            numbers = np.array([number.get(word, OUTSIDE) for word in words], np.int32)
+            # A break is the number -2, with which NumPy means the last entry but one.
+            numbers = np.array([*(number.get(word, OUTSIDE) for word in words), BREAK, OUTSIDE], np.int32)
             for start in range(begin, end, _PIECE):
-                provisional = self._tokens[start : min(start + _PIECE, end)]
-                final = np.where(provisional < 0, np.int32(BREAK), np.append(numbers, 0)[provisional])
+                final = numbers[self._tokens[start : min(start + _PIECE, end)]]
                 yield final[final != OUTSIDE] if outside == "drop" else final
             begin = end
 

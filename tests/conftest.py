@@ -1,5 +1,8 @@
 """The strict flags: nothing is promoted silently, float64 exists."""
 
+import os
+from pathlib import Path
+
 import hypothesis
 import jax
 import pytest
@@ -11,6 +14,16 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Compiling for a new shape takes longer than hypothesis's deadline; the same examples every time.
 hypothesis.settings.register_profile("dcdjax", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("dcdjax")
+
+
+@pytest.fixture
+def data():
+    """The folder of real corpora, where there is one."""
+    beside = Path(__file__).parent.parent.parent / "shared" / "data"
+    folder = Path(os.environ.get("DCDJAX_DATA") or beside)
+    if not (folder / "wikitext-2").is_dir():
+        pytest.skip("no corpora: DCDJAX_DATA does not name their folder")
+    return folder
 
 
 @pytest.fixture

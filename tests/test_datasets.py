@@ -244,13 +244,9 @@ def test_usual_place_of_the_cache(monkeypatch, platform, variables, folder):
     assert datasets._cache_folder() == Path(folder)
 
 
-DATA = os.environ.get("DCDJAX_DATA")
-
-
-@pytest.mark.skipif(not DATA or not Path(DATA, "wikitext-2").is_dir(), reason="no wikitext-2 in DCDJAX_DATA")
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_real_wikitext(split):
-    found = datasets.load("wikitext-2", split=split, folder=DATA)
+def test_real_wikitext(data, split):
+    found = datasets.load("wikitext-2", split=split, folder=data)
     assert found.origin == "local"
     with gzip.open(found) if found.path.suffix == ".gz" else open(found, "rb") as file:
         assert len(file.read()) == found.num_bytes
