@@ -1,6 +1,9 @@
 """Counts against a count by hand, in one piece and in many."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,3 +236,39 @@ def test_a_file_that_holds_no_counts(tmp_path):
     matrix_files.save_matrix(tmp_path / "C.npz", S, None, settings, word_counts=np.ones(2, np.int64))
     with pytest.raises(ValueError, match=r"C\.npz: it has no words"):
         cooccurrence.load(tmp_path / "C.npz")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells how much memory is used")
+def test_memory_stays_within_its_budget():
+    """In memory, this would take 0.85 GB; the file mapped for the result is none of the process's own."""
+    code = """
+import threading, time
+import numpy as np, scipy.sparse, pyarrow.compute, pyarrow.parquet, duckdb
+from dcdjax import count
+
+def used():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) / 1024
+
+def texts():
+    rng = np.random.default_rng(0)
+    for _ in range(70):
+        yield " ".join(map(str, (100_000 * rng.random(100_000) ** 2).astype(int).tolist()))
+
+seen = [used()]
+def watch():
+    while True:
+        seen.append(used())
+        time.sleep(0.005)
+
+threading.Thread(target=watch, daemon=True).start()
+counts = count(texts(), window=3, max_words=None, memory=512 << 20)
+print(max(seen) - seen[0], len(counts.words), counts.matrix.nnz, counts.matrix.sum())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    megabytes, num_words, num_nonzeros, total = map(float, done.stdout.split())
+    assert megabytes < 512
+    assert num_words > 99_000
+    assert num_nonzeros > 4e7
+    assert total == 70 * sum(2 * (100_000 - distance) for distance in (1, 2, 3))

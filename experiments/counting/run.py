@@ -106,7 +106,7 @@ def counters(line):
             for distance in range(1, WINDOW + 1):
                 table = pa.table({"a": ids[:-distance], "b": ids[distance:]})
                 connection.register(f"pairs{distance}", table)
-            union = " UNION ALL ".join(f"SELECT a, b FROM pairs{d}" for d in range(1, WINDOW + 1))
+            union = " UNION ALL ".join(f"SELECT a, b FROM pairs{d}" for d in range(1, WINDOW + 1))  # noqa: S608
             query = f"SELECT a, b, count(*) FROM ({union}) GROUP BY a, b"  # noqa: S608, our own names
             return connection.execute(query).fetchnumpy()
 

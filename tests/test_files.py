@@ -1,0 +1,97 @@
+"""Files that are whole or absent, results in order, bars on a terminal."""
+
+import io
+import os
+import stat
+import sys
+import threading
+import time
+
+import pytest
+
+from dcdjax.files import written_whole
+from dcdjax.parallel import in_order, num_workers
+from dcdjax.progress import Bars
+
+
+def test_a_file_appears_whole(tmp_path):
+    path = tmp_path / "new" / "file.bin"
+    with written_whole(path) as file:
+        file.write(b"half")
+        file.flush()
+        assert not path.exists()
+        file.write(b" and half")
+    assert path.read_bytes() == b"half and half"
+    assert os.listdir(path.parent) == ["file.bin"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file(tmp_path, error):
+    path = tmp_path / "file.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(error), written_whole(path) as file:
+        file.write(b"new")
+        raise error
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file.bin"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such permissions")
+def test_others_may_read_it_as_any_new_file(tmp_path):
+    ordinary, whole = tmp_path / "ordinary", tmp_path / "whole"
+    ordinary.touch()
+    with written_whole(whole):
+        pass
+    assert stat.S_IMODE(whole.stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
+
+
+def test_results_come_in_order_of_the_arguments():
+    def slow(n):
+        time.sleep(0.02 * (n % 3 == 0))
+        return n * n
+
+    assert list(in_order(slow, range(20))) == [(n, n * n) for n in range(20)]
+
+
+def test_only_a_few_arguments_are_drawn_ahead():
+    drawn = []
+
+    def arguments():
+        for n in range(100):
+            drawn.append(n)
+            yield n
+
+    results = in_order(str, arguments())
+    for n in range(5):
+        assert next(results) == (n, str(n))
+        assert len(drawn) <= n + num_workers() + 2
+    results.close()
+    assert len(drawn) < 20
+
+
+def test_an_error_in_a_thread_comes_out_and_no_thread_remains():
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda n: 1 // n, [2, 1, 0, 1]))
+    assert threading.active_count() == before
+
+
+def test_bars_say_how_far_each_stage_is():
+    out = io.StringIO()
+    with Bars(file=out, disable=False, mininterval=0, ascii=True) as progress:
+        progress("reading", 500, 2000, "tokens")
+        progress("reading", 2500, 2500, "tokens")
+        progress("loading", 1 << 20, None, "B")
+    shown = out.getvalue()
+    assert "reading: 100%" in shown
+    assert "2.50k/2.50k" in shown
+    assert "tokens/s" in shown
+    assert "loading: 1.00MB" in shown
+
+
+def test_bars_are_silent_where_nobody_looks():
+    out = io.StringIO()
+    with Bars(file=out) as progress:
+        progress("reading", 5, 10, "tokens")
+        progress("counting", 5, 10, "tokens")
+    assert out.getvalue() == ""
