@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dcdjax import datasets, initialize, progress, similarity
+    from dcdjax import cooccurrence, datasets, initialize, progress, similarity
     from dcdjax.cooccurrence import Counts, count
     from dcdjax.decomposition import divergence, lagrangian, multipliers, objective, update
     from dcdjax.layout import prepare
@@ -29,6 +29,7 @@ __all__ = [
     "Status",
     "best",
     "consensus",
+    "cooccurrence",
     "count",
     "datasets",
     "divergence",
@@ -60,7 +61,7 @@ def __getattr__(name: str) -> Any:
         return version("dcdjax")
     if name not in __all__:
         raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
-    if name in ("datasets", "initialize", "progress", "similarity"):
+    if name in ("cooccurrence", "datasets", "initialize", "progress", "similarity"):
         return import_module(f"dcdjax.{name}")
     return getattr(import_module(f"dcdjax.{_ROOMS.get(name, 'solver')}"), name)
 

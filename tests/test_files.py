@@ -29,9 +29,14 @@ def test_a_file_appears_whole(tmp_path):
 def test_an_error_leaves_the_old_file(tmp_path, error):
     path = tmp_path / "file.bin"
     path.write_bytes(b"old")
-    with pytest.raises(error), written_whole(path) as file:
-        file.write(b"new")
-        raise error
+
+    def fail():
+        with written_whole(path) as file:
+            file.write(b"new")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file.bin"]
 

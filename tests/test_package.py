@@ -37,6 +37,16 @@ def test_readme_ten_lines_run_and_find_the_groups():
     assert done.stdout.rstrip().endswith("[0, 1, 2, 3]")
 
 
+def test_readme_goes_from_text_to_neighbors(tmp_path):
+    code = code_blocks()[1]
+    assert len(code.strip().splitlines()) <= 12
+    # Warnings are shown, not raised: words without neighbors are dropped, loudly.
+    done = run(sys.executable, "-c", code, env={**os.environ, "DCDJAX_CACHE": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    nearest = ast.literal_eval(done.stdout)
+    assert len({"lock", "locks", "locked", "acquire", "acquired", "release", "waiting"} & set(nearest)) >= 3
+
+
 def test_readme_rule_is_the_update():
     import jax.numpy as jnp
     import numpy as np
@@ -47,7 +57,7 @@ def test_readme_rule_is_the_update():
     rng = np.random.default_rng(0)
     S, W = random_S(rng, 10), jnp.asarray(random_W(rng, 10, 3))
     names = {"jnp": jnp, "gradient": gradient, "W": W, "ZW": sweep(W, *pair(S)).ZW}
-    exec(code_blocks()[1], names)
+    exec(code_blocks()[2], names)
     np.testing.assert_allclose(names["W"], dcdjax.update(W, *pair(S)), rtol=1e-12)
 
 
