@@ -1,18 +1,21 @@
 """A corpus enters; how often which words stand near each other leaves, with the words."""
 
+import operator
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse
 
-from dcdjax import matrix_files
-from dcdjax.corpus import Block, Progress, read
-from dcdjax.pair_counts import DistanceWeighting, count_pairs, lined_up, weights
+from dcdjax import matrix_files, validation
+from dcdjax.corpus import read
+from dcdjax.pair_counts import DistanceWeighting, Weights, count_pairs, lined_up, weights
+from dcdjax.parallel import Progress
 from dcdjax.source import Documents
 from dcdjax.vocabulary import Outside, Tokens, Vocabulary
 
@@ -20,7 +23,7 @@ from dcdjax.vocabulary import Outside, Tokens, Vocabulary
 _LEAST_MEMORY = 512 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Counts:
     """How often which words stand near each other.
 
@@ -54,8 +57,11 @@ def load(path: str | os.PathLike[str]) -> Counts:
     """
     stored = matrix_files.load_matrix(path, kind="counts")
     with matrix_files.naming(path):
+        matrix = validation.canonical("counts", stored.matrix)
+        validation.probe_symmetry("counts", matrix)
         if stored.words is None:
             raise ValueError("it has no words")
+        validation.checked_words(stored.words, matrix.shape[0])
         if "word_counts" not in stored.arrays or "num_tokens" not in stored.settings:
             raise ValueError("it does not say how often each word occurs")
         word_counts = stored.arrays["word_counts"]
@@ -65,8 +71,7 @@ def load(path: str | os.PathLike[str]) -> Counts:
             raise ValueError(f"it has {word_counts.size} counts for {len(stored.words)} words")
         vocabulary = Vocabulary(stored.words, word_counts, int(stored.settings["num_tokens"]))
         settings = dict(stored.settings.get("counting", {}))
-    stored.matrix.has_canonical_format = True
-    return Counts(matrix=stored.matrix, vocabulary=vocabulary, settings=settings)
+    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
 
 
 def count(
@@ -83,7 +88,7 @@ def count(
     documents: Documents = "line",
     lowercase: bool = False,
     pattern: str | re.Pattern[str] | None = None,
-    tokenizer: Callable[[str], Iterable[str]] | None = None,
+    tokenizer: Any = None,
     memory: int = 2 << 30,
     progress: Progress | None = None,
 ) -> Counts:
@@ -107,9 +112,9 @@ def count(
       documents: what a document is: a "line", a "file" or the "corpus".
       lowercase: turn words into lower case.
       pattern: a regular expression whose matches are the words.
-      tokenizer: a callable from a line to tokens.
+      tokenizer: a callable from a line to tokens, or an object such as Hugging Face's.
       memory: bytes to work with, at least 512 MiB, besides what Python, its libraries and the words of the
-        vocabulary take (about 200 bytes each). What does not fit goes to temporary files; counts that take
+        vocabulary take (about 300 bytes each). What does not fit goes to temporary files; counts that take
         more than a sixth of it are mapped from one.
       progress: shows tokens read and counted, for example `progress.Bars()`.
 
@@ -125,60 +130,88 @@ def count(
       >>> counts.words, counts.matrix.toarray()[0]
       (('be', 'to', 'not', 'or'), array([0., 2., 0., 1.]))
     """
-    by_distance = weights(distance_weighting, window)
-    if outside not in get_args(Outside):
-        raise ValueError(f"outside must be one of {get_args(Outside)}, got {outside!r}")
-    if subsample is not None and not 0 < subsample < float("inf"):
-        raise ValueError(f"subsample must be a positive number, got {subsample}")
-    if memory < _LEAST_MEMORY:
-        raise ValueError(f"memory must be at least {_LEAST_MEMORY} bytes, got {memory}")
-    blocks = read(
-        source,
-        documents=documents,
-        lowercase=lowercase,
-        pattern=pattern,
-        tokenizer=tokenizer,
-        progress=progress,
-    )
-    # A function of its own, so that nothing of the reading takes memory while pairs are counted.
-    vocabulary, line = _encoded(blocks, max_words, min_count, drop, outside, subsample, seed, window, memory)
-    matrix = count_pairs(line, len(vocabulary.words), by_distance, memory=memory, progress=progress)
+    words = _checked_words(max_words, min_count, drop)
+    window = _whole("window", window, 1)
+    seed = _whole("seed", seed, 0)
+    memory = _whole("memory", memory, _LEAST_MEMORY)
+    _check_choice("distance_weighting", distance_weighting, get_args(DistanceWeighting))
+    _check_choice("outside", outside, get_args(Outside))
+    if subsample is not None and not (isinstance(subsample, Real) and 0 < subsample < float("inf")):
+        raise ValueError(f"subsample must be a positive number, got {subsample!r}")
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be callable, such as progress.Bars(), got {progress!r}")
+    compiled = pattern if isinstance(pattern, re.Pattern) else None
     settings = {
         "window": window,
         "distance_weighting": distance_weighting,
-        "max_words": max_words,
-        "min_count": min_count,
-        "drop": sorted(drop),
+        **words,
+        "drop": sorted(words["drop"]),
         "outside": outside,
-        "subsample": subsample,
-        "seed": seed if subsample is not None else None,
+        "subsample": None if subsample is None else float(subsample),
+        "seed": None if subsample is None else seed,
         "documents": documents,
-        "lowercase": lowercase,
-        "pattern": pattern.pattern if isinstance(pattern, re.Pattern) else pattern,
+        "lowercase": bool(lowercase),
+        "pattern": compiled.pattern if compiled else pattern,
+        "pattern_flags": compiled.flags if compiled else None,
         "tokenizer": None
         if tokenizer is None
         else getattr(tokenizer, "__qualname__", type(tokenizer).__name__),
     }
+
+    blocks = read(
+        source,
+        documents=documents,
+        lowercase=bool(lowercase),
+        pattern=pattern,
+        tokenizer=tokenizer,
+        memory=memory // 2,
+        progress=progress,
+    )
+
+    def encoded() -> tuple[Vocabulary, Weights, np.ndarray]:
+        """A function of its own, so that nothing of the reading takes memory while pairs are counted."""
+        with closing(blocks), closing(Tokens(blocks, memory=memory // 3)) as tokens:
+            vocabulary = tokens.vocabulary(**words)
+            pieces = tokens.encoded(vocabulary, outside=outside)
+            if subsample is not None:
+                pieces = _subsampled(pieces, vocabulary, float(subsample), np.random.default_rng(seed))
+            by_distance = weights(distance_weighting, window, tokens.longest)
+            reach, num_words = len(by_distance.by_distance), len(vocabulary.words)
+            return vocabulary, by_distance, lined_up(pieces, num_words, reach, memory=memory // 12)
+
+    vocabulary, by_distance, line = encoded()
+    matrix = count_pairs(line, len(vocabulary.words), by_distance, memory=memory, progress=progress)
     return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
 
 
-def _encoded(
-    blocks: Iterable[Block],
-    max_words: int | None,
-    min_count: int,
-    drop: Collection[str],
-    outside: Outside,
-    subsample: float | None,
-    seed: int,
-    window: int,
-    memory: int,
-) -> tuple[Vocabulary, np.ndarray]:
-    with closing(Tokens(blocks, memory=memory // 3)) as tokens:
-        vocabulary = tokens.vocabulary(max_words=max_words, min_count=min_count, drop=drop)
-        pieces = tokens.encoded(vocabulary, outside=outside)
-        if subsample is not None:
-            pieces = _subsampled(pieces, vocabulary, subsample, np.random.default_rng(seed))
-        return vocabulary, lined_up(pieces, len(vocabulary.words), window, memory=memory // 12)
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:
+    """What `Tokens.vocabulary` takes, checked before anything is read."""
+    if isinstance(drop, str) or not isinstance(drop, Iterable):
+        raise ValueError(f"drop must be a collection of words, got {drop!r}")
+    dropped = frozenset(drop)
+    for word in dropped:
+        if not isinstance(word, str):
+            raise ValueError(f"drop must be a collection of words, got one with {word!r} in it")
+    return {
+        "max_words": None if max_words is None else _whole("max_words", max_words, 1),
+        "min_count": _whole("min_count", min_count, 1),
+        "drop": dropped,
+    }
 
 
 def _subsampled(

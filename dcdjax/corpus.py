@@ -1,8 +1,10 @@
 """Text in any of its forms enters; blocks of tokens leave, with the places where documents begin."""
 
+import io
 import itertools
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -10,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dcdjax.parallel import in_order
-from dcdjax.source import CUTS, CorpusError, Documents, Text, TokenLists, checked_tokens, texts
+from dcdjax.parallel import Progress, in_order
+from dcdjax.source import Documents, TokenLists, checked_tokens, texts
+from dcdjax.text_blocks import BLOCK_BYTES, CUTS, CorpusError, Text
 
-# What long computations call: the stage, how much is done, how much there is in all, the unit.
-Progress = Callable[[str, int, int | None, str], None]
+# Memory that a block of text takes while it is split, as a multiple of its size.
+_SPLITTING = 16
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ def read(
     documents: Documents = "line",
     lowercase: bool = False,
     pattern: str | re.Pattern[str] | None = None,
-    tokenizer: Callable[[str], Iterable[str]] | None = None,
+    tokenizer: Any = None,
+    memory: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Generator[Block, None, None]:
     r"""Splits a corpus into tokens, on all cores, without ever holding more than a few blocks of it.
@@ -52,16 +56,19 @@ def read(
       lowercase: turn words into lower case.
       pattern: a regular expression; its matches within each blank-separated piece are the tokens, such as
         `r"\w+"`. By default the pieces themselves are, as `str.split` gives them.
-      tokenizer: any callable from a line of text to tokens, in place of all this. It is called in order and
-        from one thread; empty tokens are left out; lines of a file longer than 8 MiB come in parts.
+      tokenizer: any callable from a line of text to tokens, in place of all this; or an object that has a
+        method `tokenize`, or `encode` for something with `tokens`, as Hugging Face's have. It is called in
+        order and from one thread; empty tokens are left out; lines longer than 8 MiB come in parts, cut at
+        blanks.
+      memory: bytes to work with: with many cores, not all of them split at once.
       progress: called as `progress("reading", tokens so far, estimated total or None, "tokens")`.
 
     Yields:
       Blocks of tokens, in order.
 
     Raises:
-      CorpusError: for bad UTF-8, a binary or empty file, or a damaged gzip, naming the file, and the byte or
-        line; FileNotFoundError or TypeError where the source is no source.
+      CorpusError: for bad UTF-8, a binary or empty file, a word of more than 8 MiB in a file, or a damaged
+        gzip, naming the file, and the byte or line; FileNotFoundError or TypeError where the source is none.
 
     Example:
       >>> [block] = read(["To be or not", "to be"], lowercase=True)
@@ -74,35 +81,55 @@ def read(
         raise ValueError("tokenizer takes the place of pattern and lowercase: give one or the other")
     try:
         compiled = re.compile(pattern) if pattern is not None else None
-    except re.error as error:
+        if compiled is not None and not isinstance(compiled.pattern, str):
+            raise TypeError("it is for bytes")
+    except (re.error, TypeError) as error:
         raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
     items = texts(source, documents)
     if tokenizer is not None:
-        items = (_tokenized(item, documents, tokenizer) for item in items)
+        tokenize = _tokenize(tokenizer)
+        items = (_tokenized(item, documents, tokenize) for item in items)
     splitter = _Splitter(documents, lowercase, compiled)
     done = 0
-    for item, block in in_order(splitter, items):
-        done += block.codes.size
-        if progress is not None:
-            part, whole = item.read or (0, 0)
-            progress("reading", done, round(done * whole / part) if part else None, "tokens")
-        yield block
+    with closing(in_order(splitter, items, memory // (_SPLITTING * BLOCK_BYTES))) as blocks:
+        for item, block in blocks:
+            done += block.codes.size
+            if progress is not None:
+                part, whole = item.read or (0, 0)
+                progress("reading", done, round(done * whole / part) if part else None, "tokens")
+            yield block
 
 
-def _tokenized(
-    item: Text | TokenLists, documents: Documents, tokenizer: Callable[[str], Iterable[str]]
-) -> TokenLists:
+def _tokenize(tokenizer: Any) -> Callable[[str], Any]:
+    """The function from a line to tokens that a tokenizer is or has."""
+    if callable(getattr(tokenizer, "tokenize", None)):
+        return tokenizer.tokenize
+    if callable(tokenizer):
+        return tokenizer
+    if callable(getattr(tokenizer, "encode", None)) and not isinstance(tokenizer, str):
+        return lambda line: tokenizer.encode(line, add_special_tokens=False).tokens
+    raise ValueError(f"tokenizer must be callable, or have a method tokenize, got {tokenizer!r}")
+
+
+def _tokenized(item: Text | TokenLists, documents: Documents, tokenize: Callable[[str], Any]) -> TokenLists:
     if isinstance(item, TokenLists):
         raise ValueError("tokenizer is for texts, but the corpus comes as lists of tokens")
-    lists, begins = [], []
-    offset, breaks = 0, set(item.breaks)
-    for number, line in enumerate(item.content.split(b"\n")):
-        # What follows the last line end is a line too: empty, it says that another document begins.
-        begins.append(offset in breaks or (documents == "line" and number > 0))
-        text = _decoded(line, item, offset)
-        tokens = tokenizer(text) if text and not text.isspace() else ()
-        lists.append(checked_tokens(tokens, f"tokenizer on line {item.line + number} of {item.name}"))
-        offset += len(line) + 1
+    lists: list[list[str]] = []
+    begins: list[bool] = []
+    offset, breaks, begun = 0, set(item.breaks), False
+    for number, line in enumerate(io.BytesIO(item.content)):
+        begun = begun or offset in breaks
+        text = _decoded(line, item, offset).removesuffix("\n").removesuffix("\r")
+        if text and not text.isspace():
+            name = f"tokenizer on line {item.line + number} of {item.name}"
+            lists.append(checked_tokens(tokenize(text), name))
+            begins.append(begun)
+            begun = False
+        begun = begun or (documents == "line" and line.endswith(b"\n"))
+        offset += len(line)
+    if begun:  # with what comes next
+        lists.append([])
+        begins.append(True)
     return TokenLists(lists=lists, begins=begins, read=item.read)
 
 
@@ -140,13 +167,13 @@ class _Splitter:
         is_start = ~is_cut
         is_start[1:] &= is_cut[:-1]
         starts = np.flatnonzero(is_start)
-        breaks = np.array(item.breaks, np.int64)
+        breaks = np.unique(np.searchsorted(starts, np.array(item.breaks, np.int64)))
         if self.documents == "line":
-            breaks = np.union1d(breaks, np.flatnonzero(content == ord("\n")) + 1)
+            breaks = np.union1d(breaks, _line_breaks(content, starts))
         pieces, codes = _distinct(item, starts)
         # str.split cuts at these too, and at some beyond ASCII.
         whole = item.content.isascii() and not _between(content, "\x1c", "\x1f").any()
-        return self._refined(pieces, codes, np.searchsorted(starts, breaks), whole)
+        return self._refined(pieces, codes, breaks, whole)
 
     def _refined(self, pieces: list[str], codes: np.ndarray, breaks: np.ndarray, whole: bool = True) -> Block:
         """Replaces each piece by its tokens: usually one, but none or several are no error."""
@@ -174,6 +201,17 @@ class _Splitter:
                 match.group() for word in words for match in self.pattern.finditer(word) if match.group()
             ]
         return words
+
+
+def _line_breaks(content: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The tokens before which a line ends; their number, if one ends after the last."""
+    ends = content == ord("\n")
+    if not starts.size:
+        return np.flatnonzero(ends.any(keepdims=True))
+    # Whether a line ends from one token to the next: never more of these than tokens, however many lines are
+    # empty. Before the first, the beginning has to be looked at by itself.
+    followed = np.logical_or.reduceat(ends, starts)
+    return np.append(np.flatnonzero(ends[: starts[0]].any(keepdims=True)), np.flatnonzero(followed) + 1)
 
 
 def _between(content: np.ndarray, low: str, high: str) -> np.ndarray:

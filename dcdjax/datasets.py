@@ -10,7 +10,7 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Literal
 from dcdjax import python_docs
 from dcdjax.download import DownloadError, fetch
 from dcdjax.files import written_whole
+from dcdjax.parallel import Progress
 
 _CHUNK = 1 << 20
 
@@ -112,7 +113,7 @@ def load(
     split: str = "train",
     folder: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
-    progress: Callable[[str, int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Finds a corpus: in the local folder, else in the cache, else makes or downloads it into the cache.
 
@@ -173,7 +174,7 @@ def load(
 
 def _check_choice(argument: str, value: str, known: list[str]) -> None:
     if value not in known:
-        close = difflib.get_close_matches(value, known, n=1)
+        close = difflib.get_close_matches(str(value), known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"{argument} must be one of {', '.join(map(repr, known))}, got {value!r}{hint}")
 
@@ -203,7 +204,7 @@ def _writing(folder: Path) -> Iterator[None]:
         raise OSError(f"cannot write into the cache {folder}: {error}; {hint}") from error
 
 
-def _built_in(cache: Path, progress: Callable[[str, int, int | None, str], None] | None) -> Dataset:
+def _built_in(cache: Path, progress: Progress | None) -> Dataset:
     # Its text is known only once made: the name holds what it was made of, and its checksum.
     folder, stem = cache / _BUILT_IN, python_docs.fingerprint()
     for path in sorted(folder.glob(f"{stem}-*.txt")):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dcdjax.parallel import Progress
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -42,7 +44,7 @@ def fetch(
     *,
     accept: Callable[[Path], Any] | None = None,
     advice: str = "",
-    progress: Callable[[str, int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
     attempts: int = 4,
     timeout: float = 30.0,
     wait: float = 0.5,

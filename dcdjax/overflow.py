@@ -44,6 +44,11 @@ class Spool:
             self._buffer[self.size : end] = part
         self.size = end
 
+    def close(self) -> None:
+        """Gives up the file, if `array` has not taken it over."""
+        if self._file is not None:
+            self._file.close()
+
     def array(self) -> np.ndarray:
         """All entries: an array in memory, or one mapped from the file. The spool is given up."""
         if self._file is None:
@@ -91,9 +96,12 @@ class Engine:
             # Each thread wants buffers of its own.
             "threads": max(1, min(num_workers(), memory // _MEMORY_PER_THREAD)),
         }
-        with duckdb.connect(config=settings) as connection:
-            rows = sql.format(**sources)
-            connection.execute(f"COPY ({rows}) TO '{folder}/result.parquet' (FORMAT parquet)")
+        rows = sql.format(**sources)
+        try:
+            with duckdb.connect(config=settings) as connection:
+                connection.execute(f"COPY ({rows}) TO '{folder}/result.parquet' (FORMAT parquet)")
+        except duckdb.OutOfMemoryException as error:
+            raise MemoryError(f"{memory} bytes are too few to add up what did not fit: {error}") from error
         with pyarrow.parquet.ParquetFile(self._folder / "result.parquet") as file:
             yield from file.iter_batches(rows_at_once)
 

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse
 
-from dcdjax.corpus import Progress
 from dcdjax.overflow import Engine, Spool
-from dcdjax.parallel import in_order, num_workers
+from dcdjax.parallel import Progress, in_order, num_workers
 from dcdjax.vocabulary import BREAK
 
 DistanceWeighting = Literal["flat", "linear", "harmonic"]
@@ -30,6 +29,8 @@ _BYTES_PER_TOKEN = 24
 # Bytes for each cell of a window: the word and its weight in Y; and, if no two cells hold the same word,
 # an entry of the product, and that once more as it is sorted.
 _BYTES_PER_CELL = 12 + 2 * 16
+# Bytes for each word, whether it occurs in the block or not, in the product and while it is sorted.
+_BYTES_PER_WORD = 32
 # Bytes for each entry that DuckDB adds up and sorts: 16 of its own, in a hash table and in sorted runs.
 _BYTES_PER_SUM = 96
 _LARGEST_INT32 = 2**31 - 1
@@ -54,31 +55,27 @@ class Weights:
     scale: float
 
 
-def weights(weighting: DistanceWeighting, window: int) -> Weights:
+def weights(weighting: DistanceWeighting, window: int, longest: int | None = None) -> Weights:
     """The weights of a pair at distances 1 to `window`.
 
     Args:
       weighting: "flat": 1; "linear": (window - distance + 1) / window, the chance that word2vec's window, of
         random size, reaches so far; "harmonic": 1 / distance, as GloVe counts.
       window: the largest distance.
+      longest: the length of the longest document: larger distances do not occur, and are left out.
 
     Example:
       >>> counted = weights("harmonic", 4)
       >>> counted.by_distance / counted.scale
       array([1.        , 0.5       , 0.33333333, 0.25      ])
     """
-    if weighting not in get_args(DistanceWeighting):
-        raise ValueError(
-            f"distance_weighting must be one of {get_args(DistanceWeighting)}, got {weighting!r}"
-        )
-    if window < 1:
-        raise ValueError(f"window must be at least 1, got {window}")
-    distance = np.arange(1, window + 1)
+    reach = window if longest is None else max(1, min(window, longest - 1))
+    distance = np.arange(1, reach + 1)
     if weighting == "flat":
-        return Weights(np.ones(window), 1.0)
+        return Weights(np.ones(reach), 1.0)
     if weighting == "linear":
         return Weights((window + 1.0) - distance, float(window))
-    scale = math.lcm(*range(1, min(window, 64) + 1))
+    scale = math.lcm(*range(1, min(reach, 64) + 1))
     scale = float(scale) if scale <= _LARGEST_SCALE else 1.0
     return Weights(scale / distance, scale)
 
@@ -170,15 +167,16 @@ def _counted(
     cells = 2 * window + 1
     # The product of a block costs a pass over all words besides, so the more words there are, the more places
     # a block has. Beyond that, small blocks are faster: their arrays stay in the cache.
+    workers = max(1, min(num_workers(), memory // 2 // (_BYTES_PER_WORD * num_words)))
     at_once = max(_LEAST_PLACES, num_words // 4)
-    at_once = max(1, min(at_once, memory // (num_workers() + 1) // (cells * _BYTES_PER_CELL)))
+    at_once = max(1, min(at_once, memory // (workers + 1) // (cells * _BYTES_PER_CELL)))
     weight = np.concatenate([weights.by_distance[::-1], [0.0], weights.by_distance])
     blocks = _Blocks(num_words=num_words, window=window, at_once=at_once, tiled=np.tile(weight, at_once))
     done = 0
     for chunk in chunks:
         places, starts = _places(chunk[window:-window], num_words)
         rows = partial(blocks.rows, chunk, places, starts)
-        for (first, last), part in in_order(rows, _word_ranges(starts, at_once)):
+        for (first, last), part in in_order(rows, _word_ranges(starts, at_once), workers):
             done += int(starts[last] - starts[first])
             if progress is not None:
                 progress("counting", done, num_tokens, "tokens")

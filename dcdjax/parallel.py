@@ -2,9 +2,12 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+# What long computations call: the stage, how much is done, how much there is in all, the unit.
+Progress = Callable[[str, int, int | None, str], None]
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -17,23 +20,32 @@ def num_workers() -> int:
 
 
 def in_order(
-    function: Callable[[Argument], Result], arguments: Iterable[Argument]
-) -> Iterator[tuple[Argument, Result]]:
-    """Each argument with its result; at most one more than there are cores is waiting or being computed.
+    function: Callable[[Argument], Result], arguments: Iterable[Argument], max_workers: int | None = None
+) -> Generator[tuple[Argument, Result], None, None]:
+    """Each argument with its result; at most one more than there are workers is waiting or being computed.
 
     The arguments are drawn in the caller's thread. The function should leave the interpreter's lock for most
     of its time, as NumPy, SciPy and Arrow do.
+
+    Args:
+      function: of one argument.
+      arguments: drawn as they are needed.
+      max_workers: threads to use if there are more cores than that, for what takes memory.
+
+    Yields:
+      Pairs of argument and result.
 
     Example:
       >>> list(in_order(abs, [-2, 3]))
       [(-2, 2), (3, 3)]
     """
     pending: deque[tuple[Argument, Future[Result]]] = deque()
-    pool = ThreadPoolExecutor(num_workers())
+    workers = max(1, min(num_workers(), max_workers or num_workers()))
+    pool = ThreadPoolExecutor(workers)
     try:
         for argument in arguments:
             pending.append((argument, pool.submit(function, argument)))
-            if len(pending) > num_workers():
+            if len(pending) > workers:
                 first, result = pending.popleft()
                 yield first, result.result()
         while pending:

@@ -35,7 +35,13 @@ class Bars:
                 **self._options,
             )  # fmt: skip
             self._stage = stage
-        self._bar.total = total
+        if total != self._bar.total:
+            self._bar.total = total
+            # A notebook's bar knows its end by itself, and would stay at the first estimate.
+            widgets = getattr(getattr(self._bar, "container", None), "children", ())
+            for widget in widgets:
+                if hasattr(widget, "max") and total is not None:
+                    widget.max = total
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

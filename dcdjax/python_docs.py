@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dcdjax.parallel import Progress
+
 _PACKAGES = ("numpy", "scipy", "jax")
 # Tests speak of numbers; idlelib is a program; the last two are somebody else's packages.
 _SKIPPED_FOLDERS = {"test", "tests", "internal_test_util", "idlelib", "site-packages", "dist-packages"}
@@ -73,7 +75,7 @@ _INLINE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
 )
 
 
-def build(progress: Callable[[str, int, int | None, str], None] | None = None) -> str:
+def build(progress: Progress | None = None) -> str:
     """The corpus: a sentence a line, lower-case words, a blank between two; the same for one installation.
 
     Args:

@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse
 
 from dcdjax import matrix_files, matrix_market, neighbor_graph, validation
-from dcdjax.weighting import weighted, without_diagonal, word_name
+from dcdjax.weighting import weighted, with_self, without_diagonal, word_name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Similarity:
     """The S of the method, and what was done to make it so.
 
@@ -85,6 +85,7 @@ def from_counts(
     context_exponent: float = 0.75,
     shift: float = 0.0,
     keep_diagonal: bool = True,
+    self_similarity: float = 0.0,
     drop_isolated: bool = False,
     words: Sequence[str] | None = None,
 ) -> Similarity:
@@ -98,6 +99,8 @@ def from_counts(
       context_exponent: of PPMI only; 1 is the plain one.
       shift: of PPMI only; log k for k negative samples.
       keep_diagonal: False drops it before weighting: how often a word meets itself is then in no margin.
+      self_similarity: adds this share of each word's counts to the diagonal, before weighting. "sinkhorn"
+        needs some (0.01) where rare words have only a frequent one for a neighbor, as in most texts.
       drop_isolated: drop words left without neighbors, and warn how many, instead of refusing them. PPMI
         leaves such whose every pair is no more frequent than chance.
       words: one for each row; a record brings its own.
@@ -115,6 +118,10 @@ def from_counts(
              [0.46, 0.  , 0.  ],
              [0.  , 0.  , 1.17]])
     """
+    if isinstance(counts, Similarity):
+        raise ValueError("counts is a Similarity: it has been weighted already")
+    if not 0 <= self_similarity < float("inf"):
+        raise ValueError(f"self_similarity must be finite and not negative, got {self_similarity}")
     if hasattr(counts, "matrix") and hasattr(counts, "words"):
         if words is not None:
             raise ValueError("words: these counts bring their own")
@@ -126,6 +133,8 @@ def from_counts(
     words = validation.checked_words(words, matrix.shape[0])
     if not keep_diagonal:
         matrix = without_diagonal(matrix)
+    if self_similarity:
+        matrix = with_self(matrix, self_similarity)
     matrix = weighted(matrix, weighting, context_exponent=context_exponent, shift=shift, words=words)
     return _connected(matrix, words, drop_isolated)
 

@@ -18,9 +18,11 @@ def checked_words(words: Sequence[str] | None, num_words: int) -> tuple[str, ...
     """As many different words as there are rows, as a tuple."""
     if words is None:
         return None
-    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-        raise ValueError("words must be a sequence of strings")
+    single = isinstance(words, str)
     words = tuple(words)
+    if single or not all(isinstance(word, str) for word in words):
+        raise ValueError("words must be a sequence of strings")
+    words = tuple(map(str, words))  # NumPy's strings are larger, and are shown otherwise
     if len(words) != num_words:
         raise ValueError(f"words: {len(words)} of them for {num_words} rows")
     if len(set(words)) < num_words:

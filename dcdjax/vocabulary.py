@@ -9,19 +9,19 @@ import pyarrow as pa
 
 from dcdjax.corpus import Block
 from dcdjax.overflow import Engine, Spool
-from dcdjax.source import CorpusError
+from dcdjax.text_blocks import CorpusError
 
 Outside = Literal["keep", "drop"]
 
 # In an encoded corpus, besides the numbers of words.
 OUTSIDE, BREAK = -1, -2
-# What a distinct word takes: the string, its entry in a dictionary and its count.
-_BYTES_PER_WORD = 256
+# What a distinct word takes besides its characters: a string, its entry in a dictionary and its count.
+_BYTES_PER_WORD = 240
 # Tokens are encoded so many at a time: arrays of this size are allocated fast.
 _PIECE = 1 << 18
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The words of a model.
 
@@ -50,8 +50,10 @@ class Tokens:
           blocks: what `corpus.read` gives.
           memory: bytes for the words and the tokens together; what exceeds it goes to disk.
         """
-        self._max_words = max(1, memory // 2 // _BYTES_PER_WORD)
         self._memory = memory
+        self._word_bytes = 0
+        self._last_break = 0
+        self.longest = 0  # the tokens of the longest document
         self._spool = Spool(np.int32, memory // 4)
         self._number: dict[str, int] = {}
         self._counts = np.zeros(1 << 16, np.int64)
@@ -66,22 +68,30 @@ class Tokens:
         except BaseException:
             self.close()
             raise
+        self.longest = max(self.longest, self.num_tokens - self._last_break)
         self._tokens = self._spool.array()
 
     def _add(self, block: Block) -> None:
-        number = self._number
+        number, known = self._number, len(self._number)
         numbers = np.fromiter(
             (number.setdefault(word, len(number)) for word in block.words), np.int32, len(block.words)
         )
         if len(number) > self._counts.size:
             self._counts = np.append(self._counts, np.zeros(2 * len(number), np.int64))
         self._counts[numbers] += np.bincount(block.codes, minlength=len(block.words))
-        self.num_tokens += block.codes.size
+        self._word_bytes += sum(
+            len(block.words[n]) + _BYTES_PER_WORD for n in np.flatnonzero(numbers >= known).tolist()
+        )
         tokens = numbers[block.codes]
         if block.breaks.size:
-            tokens = np.insert(tokens, np.unique(block.breaks), BREAK)
+            breaks = np.unique(block.breaks)
+            lengths = np.diff(self.num_tokens + breaks, prepend=self._last_break)
+            self.longest = max(self.longest, int(lengths.max()))
+            self._last_break = self.num_tokens + int(breaks[-1])
+            tokens = np.insert(tokens, breaks, BREAK)
+        self.num_tokens += block.codes.size
         self._spool.append(tokens)
-        if len(number) > self._max_words:
+        if self._word_bytes > self._memory // 2:
             self._end_generation()
 
     def _end_generation(self) -> None:
@@ -97,6 +107,7 @@ class Tokens:
         self._engine.add("words", pa.table(columns))
         self._ends.append(self._spool.size)
         self._number.clear()
+        self._word_bytes = 0
         self._counts[:] = 0
 
     def vocabulary(
@@ -110,14 +121,8 @@ class Tokens:
           drop: words to leave out, such as `["<unk>"]`.
 
         Raises:
-          ValueError: naming an argument out of range, or CorpusError if no word remains.
+          CorpusError: if no word remains.
         """
-        if max_words is not None and max_words < 1:
-            raise ValueError(f"max_words must be at least 1, got {max_words}")
-        if min_count < 1:
-            raise ValueError(f"min_count must be at least 1, got {min_count}")
-        if isinstance(drop, str):
-            raise ValueError(f"drop must be a collection of words, got the single string {drop!r}")
         if not self.num_tokens:
             raise CorpusError("the corpus holds no token")
         dropped = set(drop)
@@ -184,5 +189,6 @@ class Tokens:
 
     def close(self) -> None:
         """Gives up the temporary files."""
+        self._spool.close()
         if self._engine is not None:
             self._engine.close()

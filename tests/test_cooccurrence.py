@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_subsampling_does_not_depend_on_memory(monkeypatch):
     documents = random_documents()
     whole = count(documents, subsample=0.01, seed=5)
     monkeypatch.setattr("dcdjax.vocabulary._PIECE", 17)
-    monkeypatch.setattr("dcdjax.source.BLOCK_BYTES", 100)
+    monkeypatch.setattr("dcdjax.text_blocks.BLOCK_BYTES", 100)
     pieces = count(documents, subsample=0.01, seed=5)
     assert same(whole, pieces)
 
@@ -178,14 +179,59 @@ def test_words_that_subsampling_drops_leave_the_window():
         ({"outside": "x"}, "outside must be one of ('keep', 'drop'), got 'x'"),
         ({"subsample": 0.0}, "subsample must be a positive number, got 0.0"),
         ({"subsample": float("nan")}, "subsample must be a positive number, got nan"),
-        ({"memory": 1000}, "memory must be at least 536870912 bytes, got 1000"),
+        ({"memory": 1000}, "memory must be at least 536870912, got 1000"),
+        ({"memory": 2e9}, "memory must be a whole number, got 2000000000.0"),
+        ({"window": 2.0}, "window must be a whole number, got 2.0"),
+        ({"window": None}, "window must be a whole number, got None"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"max_words": 1e4}, "max_words must be a whole number, got 10000.0"),
+        ({"min_count": 1.5}, "min_count must be a whole number, got 1.5"),
+        ({"min_count": 0}, "min_count must be at least 1, got 0"),
+        ({"drop": None}, "drop must be a collection of words, got None"),
+        ({"drop": "the"}, "drop must be a collection of words, got 'the'"),
+        ({"drop": [b"b"]}, "drop must be a collection of words, got one with b'b' in it"),
+        ({"subsample": "much"}, "subsample must be a positive number, got 'much'"),
+        ({"progress": True}, "progress must be callable"),
         ({"max_words": 0}, "max_words must be at least 1"),
         ({"documents": "page"}, "documents must be one of"),
     ],
 )
 def test_bad_options(unchecked_annotations, options, message):
+    def texts():
+        yield "a b"
+        raise AssertionError("read before the arguments were checked")
+
     with pytest.raises(ValueError, match=re.escape(message)):
-        count(["a b"], **options)
+        count(texts(), **options)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path, unchecked_annotations):
+    options: Any = {
+        "window": np.int64(2),
+        "max_words": np.int32(5),
+        "min_count": np.uint8(1),
+        "subsample": np.float32(0.9),
+        "seed": np.int64(3),
+        "lowercase": np.bool_(True),
+        "drop": (word for word in ["c"]),
+        "pattern": re.compile("[ab]", re.IGNORECASE),
+    }
+    counts = count(["a b a"], **options)
+    counts.save(tmp_path / "counts.npz")
+    again = cooccurrence.load(tmp_path / "counts.npz")
+    assert again.settings == counts.settings
+    assert again.settings["drop"] == ["c"]
+    assert again.settings["pattern_flags"] & re.IGNORECASE
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_a_window_larger_than_any_document(weighting):
+    documents = [["a", "b", "c"], ["a"], ["b", "a", "c", "b"]]
+    words, _ = text_oracle.most_frequent(documents)
+    expected = text_oracle.pair_counts(documents, words, 10**12, weighting)
+    counts = count(documents, window=10**12, distance_weighting=weighting)
+    np.testing.assert_allclose(counts.matrix.toarray(), expected, rtol=1e-15)
 
 
 def test_progress_counts_tokens():
@@ -225,6 +271,16 @@ def test_a_file_that_holds_no_counts(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.npz"):
         cooccurrence.load(tmp_path / "nothing.npz")
     settings = {"kind": "counts", "num_tokens": 3}
+    good = {"word_counts": np.ones(2, np.int64)}
+    for matrix, words, message in (
+        (np.array([[0.0, 1.0], [2.0, 0.0]]), ["a", "b"], "counts is not symmetric"),
+        (np.ones((2, 3)), ["a", "b"], "must be square"),
+        (np.array([[0.0, -1.0], [-1.0, 0.0]]), ["a", "b"], "is not a finite, nonnegative number"),
+        (np.ones((2, 2)), ["a", "a"], "'a' stands there more than once"),
+    ):
+        matrix_files.save_matrix(tmp_path / "C.npz", scipy.sparse.csr_array(matrix), words, settings, **good)
+        with pytest.raises(ValueError, match=rf"C\.npz: .*{message}"):
+            cooccurrence.load(tmp_path / "C.npz")
     for arrays, message in (
         ({}, "it does not say how often each word occurs"),
         ({"word_counts": np.ones(3, np.int64)}, "it has 3 counts for 2 words"),

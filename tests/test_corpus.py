@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +14,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import text_oracle
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcdjax import corpus, source
-from dcdjax.source import CorpusError
+from dcdjax import corpus, text_blocks
+from dcdjax.text_blocks import CorpusError
 
 # Every character at which str.split splits, some at which it does not, and some of each width in UTF-8.
 ALPHABET = "ab é中😀'\t\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u3000\x00\x01\x7f\u200b\ufeff\n"
@@ -47,7 +49,7 @@ def expected(texts, documents="line", tokens_of=str.split):
 
 @pytest.fixture
 def tiny_blocks(monkeypatch):
-    monkeypatch.setattr(source, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
 
 
 TEXT = "one two\nthree  four five\n\n  six\tseven\r\neight nine ten eleven twelve thirteen\nfourteen"
@@ -56,7 +58,7 @@ TEXT = "one two\nthree  four five\n\n  six\tseven\r\neight nine ten eleven twelv
 @pytest.mark.parametrize("documents", ["line", "file", "corpus"])
 @pytest.mark.parametrize("block_bytes", [9, 16, 50, 1 << 20])
 def test_files_folders_and_gzip(tmp_path, monkeypatch, documents, block_bytes):
-    monkeypatch.setattr(source, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     first, second, third = tmp_path / "b.txt", tmp_path / "a" / "z.txt.gz", tmp_path / "c"
     (tmp_path / "a").mkdir()
     (tmp_path / ".hidden").write_bytes(b"\0")
@@ -114,7 +116,7 @@ def test_standard_input():
 def test_splits_where_python_splits(texts, documents):
     for block_bytes in (50, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(source, "BLOCK_BYTES", block_bytes)
+            patch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
             assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
             encoded = "\n".join(texts).replace("\0", "0").lstrip("\ufeff")
             if encoded.encode().strip(b"\t\n\v\f\r "):
@@ -169,7 +171,7 @@ def test_tokenizer_gets_lines(texts, documents):
 @pytest.mark.parametrize("tokenizer", [None, str.split])
 @pytest.mark.parametrize("block_bytes", [10, 1 << 20])
 def test_broken_files_are_named(tmp_path, monkeypatch, content, message, tokenizer, block_bytes):
-    monkeypatch.setattr(source, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "broken.txt"
     path.write_bytes(content)
     with pytest.raises(CorpusError, match=re.escape(message)) as error:
@@ -188,7 +190,9 @@ def test_a_word_longer_than_a_block_is_no_word(tiny_blocks, tmp_path):
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        ("no such file", FileNotFoundError, "no such file or folder: no such file; to give text itself"),
+        ("no such file", FileNotFoundError, "no such file or folder: no such file (to give text itself"),
+        ("many words " * 500, FileNotFoundError, "... (to give text itself"),
+        ("", CorpusError, "corpus is an empty path"),
         (Path("nowhere"), FileNotFoundError, "no such file or folder: nowhere"),
         ([Path("nowhere")], FileNotFoundError, "nowhere"),
         (b"bytes", TypeError, "got bytes"),
@@ -199,7 +203,10 @@ def test_a_word_longer_than_a_block_is_no_word(tiny_blocks, tmp_path):
         ([["a"], ["b", 3]], TypeError, "item 1 of the corpus: tokens must be str, got int"),
         (["a", "b\ud800"], CorpusError, "item 1 of the corpus: character 1"),
         ([["a", "b\udfff"]], CorpusError, "item 0 of the corpus: character 2"),
-        ([__file__], CorpusError, "is the name of a file"),
+        ([__file__], CorpusError, "item 0 of the corpus, "),
+        (iter(["a", __file__]), CorpusError, "is the name of a file"),
+        (["text"] * 20 + [Path(__file__), __file__], CorpusError, "item 21 of the corpus, "),
+        ([["a"], {"b": 1}], TypeError, "item 1 of the corpus must be a string"),
     ],
 )
 def test_what_is_no_corpus(given, kind, message):
@@ -217,6 +224,8 @@ def test_folder_without_files(tmp_path):
     [
         ({"documents": "page"}, "documents must be one of"),
         ({"pattern": "("}, "pattern '(' is not a regular expression"),
+        ({"pattern": b"a"}, "pattern b'a' is not a regular expression"),
+        ({"pattern": 3}, "pattern 3 is not a regular expression"),
         ({"tokenizer": str.split, "lowercase": True}, "tokenizer takes the place of"),
     ],
 )
@@ -235,14 +244,148 @@ def test_tokenizer_that_gives_no_strings():
         list(corpus.read(["\na b"], tokenizer=lambda line: cast(Any, [1, 2])))
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        (lambda line: {"input_ids": [1]}, "tokens must be a list of strings, got dict"),
+        (str.lower, "tokens must be a list of strings, got str"),
+        (lambda line: None, "tokens must be a list of strings, got NoneType"),
+        (lambda line: 7, "tokens must be a list of strings, got int"),
+    ],
+)
+def test_tokenizers_that_give_something_else(tokenizer, message):
+    with pytest.raises(TypeError, match=f"tokenizer on line 1 of items 0 and on: {message}"):
+        list(corpus.read(["Hello World"], tokenizer=tokenizer))
+
+
+@pytest.mark.parametrize("tokenizer", ["abc", 3])
+def test_what_is_no_tokenizer(tokenizer):
+    with pytest.raises(ValueError, match=f"tokenizer must be callable, .* got {tokenizer!r}"):
+        list(corpus.read(["a b"], tokenizer=cast(Any, tokenizer)))
+
+
+def test_hugging_face_tokenizers():
+    words = {"[UNK]": 0, "to": 1, "be": 2, "##ing": 3, "[CLS]": 4}
+    wordpiece = tokenizers.Tokenizer(tokenizers.models.WordPiece(words, unk_token="[UNK]"))
+    wordpiece.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    wordpiece.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A", special_tokens=[("[CLS]", 4)]
+    )
+    expected = [["to", "be", "##ing"], ["[UNK]"]]
+    assert documents_of(corpus.read(["to being\nnot"], tokenizer=wordpiece)) == expected
+
+    class Transformers:
+        """Called, it gives the fields of a model's input; `tokenize` gives the tokens."""
+
+        def __call__(self, line):
+            return {"input_ids": [1, 2]}
+
+        def tokenize(self, line):
+            return wordpiece.encode(line, add_special_tokens=False).tokens
+
+    assert documents_of(corpus.read(["to being\nnot"], tokenizer=Transformers())) == expected
+
+
+def test_tokenizers_get_no_line_ends(tmp_path):
+    path = tmp_path / "crlf.txt"
+    path.write_bytes(b"a b\r\nc\r\n\r\nd\r")
+    read = documents_of(corpus.read(path, tokenizer=lambda line: iter(line.split(" "))))
+    assert read == [["a", "b"], ["c"], ["d"]]
+
+
+def test_tokens_from_numpy_are_plain_strings():
+    [block] = corpus.read([np.array(["a", "b"])])
+    assert [type(word) for word in block.words] == [str, str]
+
+
+class Slow(io.RawIOBase):
+    """A pipe that gives a byte or a few at a time."""
+
+    def __init__(self, content, size):
+        self.content, self.size, self.name = io.BytesIO(content), size, "slow"
+
+    def read(self, size=-1):
+        return self.content.read(min(size, self.size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("prepare", [bytes, gzip.compress, lambda text: b"\xef\xbb\xbf" + text])
+def test_readers_that_give_little_at_a_time(size, prepare):
+    seen = []
+
+    def tokenizer(line):
+        seen.append(line)
+        return line.split()
+
+    content = prepare("ab cd é\nf".encode())
+    assert documents_of(corpus.read(Slow(content, size))) == [["ab", "cd", "é"], ["f"]]
+    assert documents_of(corpus.read(Slow(content, size), tokenizer=tokenizer)) == [["ab", "cd", "é"], ["f"]]
+    assert seen == ["ab cd é", "f"]
+
+
+def test_open_files_among_the_items(tmp_path):
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path in paths:
+        path.write_text(f"in {path.name}\n")
+    with open(paths[0]) as one, open(paths[1], "rb") as two:
+        assert documents_of(corpus.read([one, two])) == [["in", "one"], ["in", "two"]]
+
+
+def test_a_file_opened_as_text_that_is_none(tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"good \xff bad")
+    with open(path, encoding="utf-8") as file, pytest.raises(CorpusError, match=r"bad\.txt: .* position 5"):
+        list(corpus.read(file))
+
+
+def test_nothing_in_a_folder_is_left_out_silently(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("words")
+    link = tmp_path / "folder" / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="link, a link that leads nowhere"):
+        list(corpus.read(tmp_path))
+    link.unlink()
+    link.symlink_to(tmp_path)
+    with pytest.raises(CorpusError, match="link: a link to a folder is not followed"):
+        list(corpus.read(tmp_path))
+    link.unlink()
+    link.symlink_to(tmp_path / "folder" / "file")
+    assert documents_of(corpus.read(tmp_path)) == [["words"], ["words"]]
+
+
+@pytest.mark.parametrize("documents", ["line", "file", "corpus"])
+def test_long_strings_are_cut_as_files_are(tiny_blocks, documents):
+    texts = ["short", "a long\nstring of several blocks " * 3 + "x" * 40, "short again"]
+    assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
+    sizes = [len(block.codes) for block in corpus.read(["a " * 100])]
+    assert len(sizes) > 5
+
+
+def test_many_small_items_make_many_blocks(tiny_blocks):
+    for items in ([""] * 50, ["a"] * 50, [["a"]] * 50, [[]] * 50):
+        assert len(list(corpus.read(items))) >= 25
+
+
+def test_empty_lines_take_no_memory():
+    """A block of nothing but line ends is a break or none, not one for each."""
+    [block] = corpus.read(["a" + "\n" * 10_000])
+    assert block.breaks.tolist() == [0, 1]
+    [block] = corpus.read(["a" + "\n" * 10_000], tokenizer=str.split)
+    assert block.breaks.tolist() == [0, 1]
+
+
 def test_an_error_in_the_consumer_stops_the_readers(tiny_blocks):
+    before = threading.active_count()
     blocks = corpus.read(f"line {n}" for n in range(10**9))
     next(blocks)
+    assert threading.active_count() > before
     blocks.close()
+    assert threading.active_count() == before
 
 
 def test_progress_estimates_the_total(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1000)
     words = "".join(random.Random(0).choices("abcdefgh \n", k=10_000))
     seen = []
     for name, content in ("plain", words.encode()), ("zipped.gz", gzip.compress(words.encode())):

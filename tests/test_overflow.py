@@ -78,3 +78,10 @@ def test_engine_that_is_never_closed_leaves_nothing(folder):
     del engine
     gc.collect()
     assert not list(Path(folder).iterdir())
+
+
+def test_too_little_memory_says_so():
+    with closing(Engine()) as engine:
+        engine.add("some", pa.table({"x": np.arange(1000)}))
+        with pytest.raises(MemoryError, match="1000 bytes are too few"):
+            list(engine.query("SELECT x, count(*) FROM {some} GROUP BY x ORDER BY x", memory=1000))

@@ -1,6 +1,7 @@
 """The most frequent words, the same with and without room for them."""
 
 import re
+import threading
 from contextlib import closing
 
 import numpy as np
@@ -9,9 +10,9 @@ import text_oracle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcdjax import source
+from dcdjax import text_blocks
 from dcdjax.corpus import read
-from dcdjax.source import CorpusError
+from dcdjax.text_blocks import CorpusError
 from dcdjax.vocabulary import BREAK, OUTSIDE, Tokens
 
 corpora = st.lists(
@@ -51,7 +52,7 @@ def test_words_counts_and_places(documents, max_words, min_count, drop):
 
 @pytest.mark.parametrize("max_words", [None, 1, 50])
 def test_more_words_than_memory_has_room_for(monkeypatch, max_words):
-    monkeypatch.setattr(source, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 10)
     rng = np.random.default_rng(0)
     documents = [[f"é{n}\0" for n in rng.zipf(1.2, 40) % 1000] for _ in range(200)]
     with closing(Tokens(read(documents), memory=ROOM)) as roomy:
@@ -70,19 +71,28 @@ def test_more_words_than_memory_has_room_for(monkeypatch, max_words):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_words": 0}, "max_words must be at least 1, got 0"),
-        ({"min_count": 0}, "min_count must be at least 1, got 0"),
-        ({"drop": "the"}, "drop must be a collection of words, got the single string 'the'"),
         ({"min_count": 3}, "none of the corpus's 3 tokens is left as a word with min_count=3"),
         ({"drop": ["a", "b"]}, "2 words to drop"),
     ],
 )
-def test_bad_options(options, message):
+def test_no_word_left(options, message):
     with (
         closing(Tokens(read(["a b a"]), memory=ROOM)) as tokens,
-        pytest.raises(ValueError, match=re.escape(message)),
+        pytest.raises(CorpusError, match=re.escape(message)),
     ):
         tokens.vocabulary(**options)
+
+
+@given(st.lists(st.lists(st.sampled_from("ab"), max_size=9), min_size=1, max_size=9), st.integers(1, 30))
+def test_the_longest_document(documents, block_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+        lines = [" ".join(tokens) for tokens in documents]
+        for source in (documents, lines):
+            with closing(Tokens(read(source), memory=ROOM)) as tokens:
+                assert tokens.longest == max(map(len, documents))
+            with closing(Tokens(read(source, documents="corpus"), memory=ROOM)) as tokens:
+                assert tokens.longest == sum(map(len, documents))
 
 
 def test_without_a_token():
@@ -91,3 +101,32 @@ def test_without_a_token():
         pytest.raises(CorpusError, match="holds no token"),
     ):
         tokens.vocabulary()
+
+
+def test_long_words_take_memory_too(monkeypatch):
+    """A few words, but of many characters: they are not all remembered."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 20)
+    documents = [[f"{n}" + "x" * 100_000] for n in range(100)] * 2
+    with closing(Tokens(read(documents), memory=8 << 20)) as tokens:
+        assert len(tokens._ends) > 2
+        tokens._memory = ROOM
+        vocabulary = tokens.vocabulary()
+    assert len(vocabulary.words) == 100
+    assert (vocabulary.counts == 2).all()
+
+
+def test_an_error_while_reading_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 10)
+
+    def documents():
+        yield from ([f"w{n}"] * 10 for n in range(1000))
+        raise ZeroDivisionError
+
+    before = threading.active_count()
+    blocks = read(documents())
+    with pytest.raises(ZeroDivisionError):
+        Tokens(blocks, memory=4000)
+    blocks.close()
+    assert not list(tmp_path.iterdir())
+    assert threading.active_count() == before

@@ -107,11 +107,13 @@ def test_sinkhorn_of_word_counts():
         # two leaves share one hub: the hub would need row sum two
         ([[0, 1, 1], [1, 0, 0], [1, 0, 0]], r"word 0 \('hub'\)", "1.41421"),
         # support, but not total: (0, 0) lies on no permutation of nonzeros, and falls to zero ever so slowly
-        ([[1, 1, 0], [1, 0, 0], [0, 0, 1]], r"word 1 \('leaf'\)", "0.999"),
+        ([[1, 1, 0], [1, 0, 0], [0, 0, 1]], r"word 1 \('leaf'\)", "0.995"),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(C, row, total):
-    message = rf"after 1000 rounds the row of {row} still sums to {total} instead of 1.*Keep the diagonal"
+    message = (
+        rf"after \d+ rounds the row of {row} still sums to {total}\d* instead of 1.*self_similarity=0.01"
+    )
     with pytest.raises(ValueError, match=message):
         sinkhorn(scipy.sparse.csr_array(np.array(C, float)), words=("hub", "leaf", "other"))
 
