@@ -16,6 +16,8 @@ from dcdjax.parallel import Progress, in_order
 from dcdjax.source import Documents, TokenLists, checked_tokens, texts
 from dcdjax.text_blocks import BLOCK_BYTES, CUTS, CorpusError, Text
 
+# Bytes looked at together: what is made of them stays in the cache.
+_SLICE = 1 << 20
 # Memory that a block of text takes while it is split, as a multiple of its size.
 _SPLITTING = 16
 
@@ -163,13 +165,11 @@ class _Splitter:
             return self._refined(list(number), np.array(flat, np.int32), breaks)
 
         content = np.frombuffer(item.content, np.uint8)
-        is_cut = (content == ord(" ")) | _between(content, "\t", "\r")  # the characters of CUTS
-        is_start = ~is_cut
-        is_start[1:] &= is_cut[:-1]
-        starts = np.flatnonzero(is_start)
+        starts = _starts(content)
         breaks = np.unique(np.searchsorted(starts, np.array(item.breaks, np.int64)))
         if self.documents == "line":
-            breaks = np.union1d(breaks, _line_breaks(content, starts))
+            num_lines = item.content.count(b"\n")
+            breaks = np.union1d(breaks, _line_breaks(content, starts, num_lines))
         pieces, codes = _distinct(item, starts)
         # str.split cuts at these too, and at some beyond ASCII.
         whole = item.content.isascii() and not _between(content, "\x1c", "\x1f").any()
@@ -203,13 +203,31 @@ class _Splitter:
         return words
 
 
-def _line_breaks(content: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _starts(content: np.ndarray) -> np.ndarray:
+    """Where the pieces between blanks begin."""
+    parts, after_cut = [np.empty(0, np.int32)], True
+    for at in range(0, content.size, _SLICE):
+        part = content[at : at + _SLICE]
+        is_cut = (part == ord(" ")) | _between(part, "\t", "\r")  # the characters of CUTS
+        is_start = ~is_cut
+        is_start[1:] &= is_cut[:-1]
+        is_start[0] &= after_cut
+        after_cut = is_cut[-1]
+        parts.append((np.flatnonzero(is_start) + at).astype(np.int32))
+    return np.concatenate(parts)
+
+
+def _line_breaks(content: np.ndarray, starts: np.ndarray, num_lines: int) -> np.ndarray:
     """The tokens before which a line ends; their number, if one ends after the last."""
+    if not num_lines:
+        return np.empty(0, np.int64)
     ends = content == ord("\n")
     if not starts.size:
-        return np.flatnonzero(ends.any(keepdims=True))
-    # Whether a line ends from one token to the next: never more of these than tokens, however many lines are
-    # empty. Before the first, the beginning has to be looked at by itself.
+        return np.zeros(1, np.int64)
+    if num_lines <= starts.size:
+        return np.unique(np.searchsorted(starts, np.flatnonzero(ends) + 1))
+    # Many lines are empty. Whether a line ends from one token to the next takes no memory for each of them.
+    # Before the first token, the beginning has to be looked at by itself.
     followed = np.logical_or.reduceat(ends, starts)
     return np.append(np.flatnonzero(ends[: starts[0]].any(keepdims=True)), np.flatnonzero(followed) + 1)
 
@@ -223,7 +241,7 @@ def _distinct(text: Text, starts: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The distinct pieces between blanks, and which of them stands at each start."""
     # Arrow wants strings one behind the other: each piece with the blanks that follow it. These are taken
     # off the distinct ones; "the" before a blank and "the" before a line end are two of them until then.
-    ends = np.append(starts, len(text.content)).astype(np.int32)
+    ends = np.append(starts, np.int32(len(text.content)))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(text.content)]
     encoded = pa.Array.from_buffers(pa.binary(), starts.size, buffers).dictionary_encode()
     try:

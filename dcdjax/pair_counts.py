@@ -231,7 +231,10 @@ class _Blocks:
         self, chunk: np.ndarray, places: np.ndarray, row_starts: np.ndarray
     ) -> scipy.sparse.csr_array:
         size, cells, num_rows = places.size, 2 * self.window + 1, row_starts.size - 1
-        around = np.lib.stride_tricks.sliding_window_view(chunk, cells)[places]
+        # Windows as opaque pieces of memory that overlap: NumPy copies each at once, not cell by cell.
+        window = np.dtype((np.void, cells * chunk.itemsize))
+        windows = np.ndarray((chunk.size - cells + 1,), window, buffer=chunk, strides=(chunk.itemsize,))
+        around = windows[places].view(chunk.dtype).reshape(size, cells)
         around[:, self.window] = self.num_words  # the place itself is no neighbor
         X = scipy.sparse.csr_array(
             (np.ones(size), np.arange(size, dtype=np.int32), row_starts), shape=(num_rows, size)

@@ -89,15 +89,16 @@ def _cut(chunks: Iterable[bytes], name: str, begins: tuple[int, ...], *, longest
     for chunk in chunks:
         if not offset and not rest and chunk.startswith(_BYTE_ORDER_MARK):  # no part of the text
             offset, chunk = len(_BYTE_ORDER_MARK), chunk[len(_BYTE_ORDER_MARK) :]
-        content = rest + chunk
-        end = content.rfind(b"\n") + 1 or max(content.rfind(cut) for cut in CUTS) + 1
-        if not end and len(content) >= longest:
-            at = content.find(b"\0")
+        end = chunk.rfind(b"\n") + 1 or max(chunk.rfind(cut) for cut in CUTS) + 1
+        if not end and len(rest) + len(chunk) >= longest:
+            at = (rest + chunk).find(b"\0")
             why = f"byte {offset + at} is zero: a binary file" if at >= 0 else "is this text?"
             raise CorpusError(
                 f"{name}: a word of more than {longest} bytes at byte {offset}, line {line}: {why}"
             )
-        content, rest = content[:end], content[end:]
+        content, rest = (
+            (b"".join((rest, memoryview(chunk)[:end])), chunk[end:]) if end else (b"", rest + chunk)
+        )
         if content:
             yield Text(content, name, offset, line, begins)
             begins = ()

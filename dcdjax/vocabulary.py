@@ -1,5 +1,7 @@
 """Blocks of tokens enter; the most frequent words, and the corpus as their numbers, leave."""
 
+import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -36,6 +38,11 @@ class Vocabulary:
     num_tokens: int
 
 
+def _numbered() -> defaultdict[str, int]:
+    """Gives each word that it is asked for the first time the next number."""
+    return defaultdict(itertools.count().__next__)
+
+
 class Tokens:
     """A corpus that was read once: the words in it with their counts, and which word stands where.
 
@@ -55,7 +62,7 @@ class Tokens:
         self._last_break = 0
         self.longest = 0  # the tokens of the longest document
         self._spool = Spool(np.int32, memory // 4)
-        self._number: dict[str, int] = {}
+        self._number = _numbered()
         self._counts = np.zeros(1 << 16, np.int64)
         self._ends: list[int] = []  # where in the tokens a generation ends
         self._engine: Engine | None = None
@@ -72,16 +79,13 @@ class Tokens:
         self._tokens = self._spool.array()
 
     def _add(self, block: Block) -> None:
-        number, known = self._number, len(self._number)
-        numbers = np.fromiter(
-            (number.setdefault(word, len(number)) for word in block.words), np.int32, len(block.words)
-        )
-        if len(number) > self._counts.size:
-            self._counts = np.append(self._counts, np.zeros(2 * len(number), np.int64))
+        known = len(self._number)
+        numbers = np.fromiter(map(self._number.__getitem__, block.words), np.int32, len(block.words))
+        if len(self._number) > self._counts.size:
+            self._counts = np.append(self._counts, np.zeros(2 * len(self._number), np.int64))
         self._counts[numbers] += np.bincount(block.codes, minlength=len(block.words))
-        self._word_bytes += sum(
-            len(block.words[n]) + _BYTES_PER_WORD for n in np.flatnonzero(numbers >= known).tolist()
-        )
+        self._word_bytes += (len(self._number) - known) * _BYTES_PER_WORD
+        self._word_bytes += sum(len(block.words[n]) for n in np.flatnonzero(numbers >= known).tolist())
         tokens = numbers[block.codes]
         if block.breaks.size:
             breaks = np.unique(block.breaks)
@@ -106,7 +110,7 @@ class Tokens:
         }
         self._engine.add("words", pa.table(columns))
         self._ends.append(self._spool.size)
-        self._number.clear()
+        self._number = _numbered()
         self._word_bytes = 0
         self._counts[:] = 0
 
