@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -63,7 +64,11 @@ class Meter:
 def from_file(file: Any, name: str, begins: tuple[int, ...], meter: Meter) -> Iterator[Text]:
     """The blocks of one file, unzipped, with no byte order mark."""
     empty, size = True, 0
-    for text in _cut(_chunks(file, name, meter), name, begins, longest=BLOCK_BYTES):
+    chunks = _chunks(file, name, meter)
+    start = next(chunks, b"")
+    marked = len(_BYTE_ORDER_MARK) if start.startswith(_BYTE_ORDER_MARK) else 0  # it is no part of the text
+    chunks = itertools.chain([start[marked:]], chunks)
+    for text in _cut(chunks, name, begins, longest=BLOCK_BYTES, offset=marked):
         nul = text.content.find(b"\0")
         if nul >= 0:
             raise CorpusError(
@@ -83,28 +88,35 @@ def from_string(content: bytes, name: str, begins: tuple[int, ...]) -> Iterator[
     return _cut(slices, name, begins, longest=len(content) + 1)
 
 
-def _cut(chunks: Iterable[bytes], name: str, begins: tuple[int, ...], *, longest: int) -> Iterator[Text]:
+def _cut(
+    chunks: Iterable[bytes], name: str, begins: tuple[int, ...], *, longest: int, offset: int = 0
+) -> Iterator[Text]:
     """Cuts behind a line or at least behind a blank; a word must not be longer than `longest`."""
-    offset, line, rest = 0, 1, b""
+    line, rest = 1, b""
     for chunk in chunks:
-        if not offset and not rest and chunk.startswith(_BYTE_ORDER_MARK):  # no part of the text
-            offset, chunk = len(_BYTE_ORDER_MARK), chunk[len(_BYTE_ORDER_MARK) :]
-        end = chunk.rfind(b"\n") + 1 or max(chunk.rfind(cut) for cut in CUTS) + 1
-        if not end and len(rest) + len(chunk) >= longest:
-            at = (rest + chunk).find(b"\0")
-            why = f"byte {offset + at} is zero: a binary file" if at >= 0 else "is this text?"
-            raise CorpusError(
-                f"{name}: a word of more than {longest} bytes at byte {offset}, line {line}: {why}"
-            )
-        content, rest = (
-            (b"".join((rest, memoryview(chunk)[:end])), chunk[end:]) if end else (b"", rest + chunk)
-        )
+        if end := chunk.rfind(b"\n") + 1 or _last_cut(chunk):
+            content, rest = b"".join((rest, memoryview(chunk)[:end])), chunk[end:]
+        else:
+            rest += chunk
+            end = _last_cut(rest)
+            if not end and len(rest) >= longest:
+                at = rest.find(b"\0")
+                why = f"byte {offset + at} is zero: a binary file" if at >= 0 else "is this text?"
+                raise CorpusError(
+                    f"{name}: a word of more than {longest} bytes at byte {offset}, line {line}: {why}"
+                )
+            content, rest = rest[:end], rest[end:]
         if content:
             yield Text(content, name, offset, line, begins)
             begins = ()
             offset, line = offset + len(content), line + content.count(b"\n")
     if rest:
         yield Text(rest, name, offset, line, begins)
+
+
+def _last_cut(content: bytes) -> int:
+    """Behind the last blank; 0 if there is none."""
+    return max(content.rfind(cut) for cut in CUTS) + 1
 
 
 def encoded(text: str, name: str) -> bytes:

@@ -356,7 +356,7 @@ def test_nothing_in_a_folder_is_left_out_silently(tmp_path):
 
 @pytest.mark.parametrize("documents", ["line", "file", "corpus"])
 def test_long_strings_are_cut_as_files_are(tiny_blocks, documents):
-    texts = ["short", "a long\nstring of several blocks " * 3 + "x" * 40, "short again"]
+    texts = ["short", "\ufeffa long\nstring of several blocks " * 3 + "x" * 40, "short again"]
     assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
     sizes = [len(block.codes) for block in corpus.read(["a " * 100])]
     assert len(sizes) > 5
