@@ -36,7 +36,7 @@ _BYTES_PER_SUM = 96
 _LARGEST_INT32 = 2**31 - 1
 _PIECE = 1 << 22
 # Places of a block of rows, at least, if memory allows.
-_LEAST_PLACES = 1 << 16
+_LEAST_PLACES = 1 << 18
 # Sums of integers are exact in float64 up to 2^53. Harmonic weights are multiplied by the least common
 # multiple of the distances, if that leaves room for 2^26 full counts of a pair.
 _LARGEST_SCALE = 2**27
@@ -166,7 +166,7 @@ def _counted(
     window = len(weights.by_distance)
     cells = 2 * window + 1
     # The product of a block costs a pass over all words besides, so the more words there are, the more places
-    # a block has. Beyond that, small blocks are faster: their arrays stay in the cache.
+    # a block has.
     workers = max(1, min(num_workers(), memory // 2 // (_BYTES_PER_WORD * num_words)))
     at_once = max(_LEAST_PLACES, num_words // 4)
     at_once = max(1, min(at_once, memory // (workers + 1) // (cells * _BYTES_PER_CELL)))
