@@ -123,7 +123,7 @@ def count(
       pair of the same word twice in C_ii.
 
     Raises:
-      ValueError: naming an argument out of range, or what cannot be read (`source.CorpusError`).
+      ValueError: naming an argument out of range, or what cannot be read (`text_blocks.CorpusError`).
 
     Example:
       >>> counts = count([["to", "be", "or", "not", "to", "be"]], window=1)

@@ -44,6 +44,8 @@ def test_readme_goes_from_text_to_neighbors(tmp_path):
     done = run(sys.executable, "-c", code, env={**os.environ, "DCDJAX_CACHE": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     nearest = ast.literal_eval(done.stdout)
+    [corpus] = tmp_path.rglob("*.txt")
+    assert len(corpus.read_text().split()) > 500_000
     assert len({"lock", "locks", "locked", "acquire", "acquired", "release", "waiting"} & set(nearest)) >= 3
 
 
