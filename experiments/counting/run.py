@@ -5,6 +5,7 @@ python experiments/counting/run.py [--repeats 5] [--quick]
 
 import argparse
 import gzip
+import importlib
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +76,7 @@ def splitters(path):
     yield "Python: str.split and a dict", python
     yield "Arrow: ascii_split_whitespace, dictionary_encode", arrow
     if importlib.util.find_spec("polars"):
-        import polars
+        polars: Any = importlib.import_module("polars")
 
         def by_polars():
             return [polars.Series([b]).str.split(" ").explode().cast(polars.Categorical) for b in blocks()]
@@ -114,7 +116,7 @@ def counters(line):
     yield "SciPy: a COO matrix for each distance, added up", by_coo
     yield "DuckDB: GROUP BY, one half, unsorted", by_duckdb
     if importlib.util.find_spec("numba"):
-        import numba
+        numba: Any = importlib.import_module("numba")
 
         @numba.njit
         def dense(ids, window, num_words):
