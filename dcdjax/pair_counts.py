@@ -170,7 +170,7 @@ def _counted(
     workers = max(1, min(num_workers(), memory // 2 // (_BYTES_PER_WORD * num_words)))
     at_once = max(_LEAST_PLACES, num_words // 4)
     at_once = max(1, min(at_once, memory // (workers + 1) // (cells * _BYTES_PER_CELL)))
-    weight = np.concatenate([weights.by_distance[::-1], [0.0], weights.by_distance])
+    weight = np.concatenate([weights.by_distance[::-1], [1.0], weights.by_distance])
     blocks = _Blocks(num_words=num_words, window=window, at_once=at_once, tiled=np.tile(weight, at_once))
     done = 0
     for chunk in chunks:

@@ -204,3 +204,12 @@ def test_a_stored_zero_is_no_pair():
 def test_a_row_beyond_float64_is_refused():
     with pytest.raises(ValueError, match="counts: row 1 sums to more than float64 can hold"):
         degree(scipy.sparse.csr_array(np.array([[1e308, 0.5e308], [0.5e308, 1.5e308]])))
+
+
+def test_a_scaling_that_grows_without_end_is_refused_before_it_overflows(monkeypatch):
+    """A hub with a hundred leaves: their scalings drift apart by a factor of ten a round."""
+    monkeypatch.setattr("dcdjax.weighting._SINKHORN_STRETCH", 10**9)
+    star = np.zeros((101, 101))
+    star[0, 1:] = star[1:, 0] = 1
+    with pytest.raises(ValueError, match=r"after [34]\d\d rounds the row of word \d+ still sums to \d"):
+        weighting.sinkhorn(scipy.sparse.csr_array(star))
