@@ -148,6 +148,15 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)}: {reason}") from error
 
 
+def from_coordinates(
+    data: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]
+) -> scipy.sparse.csr_array:
+    """A matrix in CSR, its indices sorted; entries of the same place add up."""
+    matrix = scipy.sparse.csr_array((data, (rows, columns)), shape=shape)
+    matrix.sum_duplicates()  # SciPy 1.13.0 leaves it undone
+    return matrix
+
+
 def check_compressed(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, num_rows: int, num_columns: int
 ) -> None:
@@ -214,7 +223,7 @@ def _matrix(content: Mapping[str, np.ndarray]) -> scipy.sparse.csr_array:
         check_size(num_rows, data.size)
         _check_indices("row", first, data.size, num_rows)
         _check_indices("col", second, data.size, num_columns)
-        return scipy.sparse.csr_array((data, (first, second)), shape=(num_rows, num_columns))
+        return from_coordinates(data, first, second, (num_rows, num_columns))
     major, minor = (num_rows, num_columns) if layout == "csr" else (num_columns, num_rows)
     check_compressed(data, first, second, major, minor)
     build = scipy.sparse.csr_array if layout == "csr" else scipy.sparse.csc_array

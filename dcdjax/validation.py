@@ -54,7 +54,7 @@ def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
         S = S.tocoo()
         _check_values(name, S.data, lambda n: (S.row[n], S.col[n]))
         # Entries of the same place add up: what duplicates mean in scipy.
-        return scipy.sparse.csr_array((S.data.astype(np.float64), (S.row, S.col)), shape=S.shape)
+        return matrix_files.from_coordinates(S.data.astype(np.float64), S.row, S.col, S.shape)
     with matrix_files.naming(name):
         matrix_files.check_compressed(S.data, S.indices, S.indptr, *S.shape)
     _check_values(name, S.data, lambda n: (np.searchsorted(S.indptr, n, side="right") - 1, S.indices[n]))
@@ -97,7 +97,8 @@ def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_arr
         raise ValueError(f"S_idx[{n}] = ({rows[n]}, {columns[n]}) is outside of {num_words} words")
     _check_values("S_val", S_val, lambda n: (rows[n], columns[n]))
 
-    matrix = scipy.sparse.csr_array((S_val.astype(np.float64), (rows, columns)), shape=(num_words, num_words))
+    shape = (num_words, num_words)
+    matrix = matrix_files.from_coordinates(S_val.astype(np.float64), rows, columns, shape)
     if matrix.nnz < S_val.size:  # the conversion has added duplicates up
         _, first, count = np.unique(
             rows.astype(np.int64) * num_words + columns, return_index=True, return_counts=True
