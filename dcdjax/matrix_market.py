@@ -4,6 +4,7 @@ import gzip
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,10 @@ def read_matrix(path: str | os.PathLike[str]) -> scipy.sparse.coo_array | np.nda
         for wrong in ("complex", "hermitian", "skew-symmetric"):
             if wrong in banner:
                 raise ValueError(f"it holds a {wrong} matrix: only real, symmetric ones are similarities")
-        matrix = scipy.io.mmread(os.fspath(plain))
+        with warnings.catch_warnings():
+            # Which of its two kinds of sparse matrices SciPy gives does not matter here.
+            warnings.filterwarnings("ignore", "The default value for `spmatrix`", DeprecationWarning)
+            matrix = scipy.io.mmread(os.fspath(plain))
         if isinstance(matrix, np.ndarray):
             return matrix
         matrix_files.check_size(matrix.shape[0], matrix.nnz)
