@@ -1,0 +1,126 @@
+"""Files of what people say of words enter; pairs, analogies and categories leave, checked line by line."""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def read_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]]:
+    """Reads pairs of words with their score, a line each, between tabs, semicolons, commas or blanks.
+
+    Args:
+      path: of a UTF-8 file. Lines that are empty or begin with # do not count; the first that does may be a
+        header: its third field is no number.
+
+    Returns:
+      (word, word, score) in the order of the file.
+
+    Raises:
+      ValueError: naming the file, the line, and what is wrong with it.
+    """
+    pairs = []
+    for n, (place, line) in enumerate(_lines(path)):
+        separator = next((mark for mark in "\t;," if mark in line), None)
+        fields = [field.strip() for field in line.split(separator)]
+        if n or len(fields) < 3 or _number(fields[2]) is not None:
+            pairs.append(checked_pair(place, fields))
+    if not pairs:
+        raise ValueError(f"{os.fspath(path)}: it holds no pairs")
+    return pairs
+
+
+def read_analogies(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Reads the questions of Google's analogies, or others like them.
+
+    Args:
+      path: of a UTF-8 file, in which ": name" opens a section and other lines are four words between blanks.
+        Lines that are empty or begin with # do not count.
+
+    Returns:
+      The questions of each section, in the order of the file. Sections of the same name are one.
+
+    Raises:
+      ValueError: naming the file, the line, and what is wrong with it.
+    """
+    questions, section = {}, None
+    for place, line in _lines(path):
+        if line.startswith(":"):
+            [name] = checked_words(place, [line[1:].strip()], 1, "a section's name")
+            section = questions.setdefault(name, [])
+        elif section is None:
+            raise ValueError(f"{place}: a line ': name' must open a section before {line!r}")
+        else:
+            section.append(checked_words(place, line.split(), 4, "four words"))
+    if not any(questions.values()):
+        raise ValueError(f"{os.fspath(path)}: it holds no questions")
+    return questions
+
+
+def read_categories(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Reads words and their categories, a line each, with a tab or a comma between the two.
+
+    Args:
+      path: of a UTF-8 file. Lines that are empty or begin with # do not count.
+
+    Returns:
+      The category of each word, in the order of the file.
+
+    Raises:
+      ValueError: naming the file, the line, and what is wrong with it.
+    """
+    categories = {}
+    for place, line in _lines(path):
+        fields = [field.strip() for field in line.split("\t" if "\t" in line else ",")]
+        word, category = checked_words(place, fields, 2, "word, category")
+        if word in categories:
+            raise ValueError(f"{place}: {word!r} stands there more than once")
+        categories[word] = category
+    if not categories:
+        raise ValueError(f"{os.fspath(path)}: it holds no words")
+    return categories
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """Where it stands, and each line that is neither empty nor a comment."""
+    content = Path(path).read_bytes()
+    try:
+        text = content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        at = error.start
+        raise ValueError(f"{os.fspath(path)}: byte {at}, 0x{content[at]:02x}, is not UTF-8") from None
+    for n, line in enumerate(text.split("\n"), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield (
+                f"{os.fspath(path)}: line {n}",
+                line.strip("\r "),
+            )  # not tabs: there may be nothing between two
+
+
+def checked_words(place: str, fields: Sequence[Any], count: int, expected: str) -> tuple[str, ...]:
+    """So many strings, none of them empty."""
+    if len(fields) != count:
+        raise ValueError(f"{place}: {len(fields)} fields where {expected} should be: {fields!r}")
+    for field in fields:
+        if not isinstance(field, str) or not field:
+            raise ValueError(f"{place}: {field!r} is no word, {expected} should be there")
+    return tuple(fields)
+
+
+def checked_pair(place: str, fields: Sequence[Any]) -> tuple[str, str, float]:
+    """Two words and a finite number."""
+    if len(fields) != 3:
+        raise ValueError(f"{place}: {len(fields)} fields where word, word, score should be: {fields!r}")
+    first, second = checked_words(place, fields[:2], 2, "word, word, score")
+    score = _number(fields[2])
+    if score is None or not math.isfinite(score):
+        raise ValueError(f"{place}: the score {fields[2]!r} is not a finite number")
+    return first, second, score
+
+
+def _number(field: Any) -> float | None:
+    try:
+        return float(field)
+    except (TypeError, ValueError):
+        return None
