@@ -1,6 +1,5 @@
 """A corpus enters; how often which words stand near each other leaves, with the words."""
 
-import operator
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -131,9 +130,9 @@ def count(
       (('be', 'to', 'not', 'or'), array([0., 2., 0., 1.]))
     """
     words = _checked_words(max_words, min_count, drop)
-    window = _whole("window", window, 1)
-    seed = _whole("seed", seed, 0)
-    memory = _whole("memory", memory, _LEAST_MEMORY)
+    window = validation.whole("window", window, 1)
+    seed = validation.whole("seed", seed, 0)
+    memory = validation.whole("memory", memory, _LEAST_MEMORY)
     _check_choice("distance_weighting", distance_weighting, get_args(DistanceWeighting))
     _check_choice("outside", outside, get_args(Outside))
     if subsample is not None and not (isinstance(subsample, Real) and 0 < subsample < float("inf")):
@@ -184,16 +183,6 @@ def count(
     return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    return value
-
-
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")
@@ -208,8 +197,8 @@ def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:
         if not isinstance(word, str):
             raise ValueError(f"drop must be a collection of words, got one with {word!r} in it")
     return {
-        "max_words": None if max_words is None else _whole("max_words", max_words, 1),
-        "min_count": _whole("min_count", min_count, 1),
+        "max_words": None if max_words is None else validation.whole("max_words", max_words, 1),
+        "min_count": validation.whole("min_count", min_count, 1),
         "drop": dropped,
     }
 

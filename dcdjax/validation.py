@@ -1,5 +1,6 @@
 """A matrix in any of its forms enters; float64 CSR leaves, or an error with the first offending entry."""
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,17 @@ from dcdjax import matrix_files
 # S_ij and S_ji computed in two orders of operations differ by a few rounding errors of float32; a
 # difference beyond these is data, not arithmetic.
 _RELATIVE_ASYMMETRY = 1e-5
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number that is large enough."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return value
 
 
 def checked_words(words: Sequence[str] | None, num_words: int) -> tuple[str, ...] | None:

@@ -149,6 +149,44 @@ def ppmi(
     return map_entries(counts, information)
 
 
+def weighted_row(
+    counts: np.ndarray,
+    margins: np.ndarray,
+    weighting: str,
+    *,
+    context_exponent: float,
+    shift: float,
+    log_sum: float,
+) -> np.ndarray:
+    """What `weighted` would make of the row of a new word, given how often it stands near known words.
+
+    Args:
+      counts: with some known words; the sum of all of them is taken as the new word's margin.
+      margins: those of the same known words, which the new word leaves as they are.
+      weighting: "ppmi", "counts" or "degree".
+      context_exponent: as it was.
+      shift: as it was.
+      log_sum: log of the sum over all words of margin^context_exponent.
+
+    Returns:
+      A similarity for each; zero where PPMI is negative.
+
+    Raises:
+      ValueError: for a weighting that needs all counts at once.
+    """
+    if weighting == "counts":
+        return counts
+    margin = counts.sum()
+    if weighting == "degree":
+        return counts / np.sqrt(margin * margins)
+    if weighting == "ppmi":
+        exponent = (1 + context_exponent) / 2
+        with np.errstate(divide="ignore"):
+            information = np.log(counts) - exponent * (np.log(margin) + np.log(margins)) + log_sum - shift
+        return np.maximum(information, 0.0)
+    raise ValueError(f"weighting {weighting!r} has no row without all others: give similarities, not counts")
+
+
 def degree(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """C_ij / sqrt(d_i d_j) with the row sums d: the symmetrically normalized adjacency of graphs.
 
