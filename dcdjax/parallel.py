@@ -4,10 +4,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
-# What long computations call: the stage, how much is done, how much there is in all, the unit.
-Progress = Callable[[str, int, int | None, str], None]
+
+@runtime_checkable
+class Progress(Protocol):
+    """What long computations call to say how far they have come."""
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, detail: str = "", /) -> None:
+        """Takes the stage, how much is done and there is in all (None: unknown), the unit, and a remark."""
+
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ class Bars:
     """Shows each stage as a bar; says nothing where nobody looks, that is where stderr is not a terminal.
 
     An instance is the `progress` that long computations take: they call it with the name of the stage,
-    how much is done, how much there is in all (None where unknown) and the unit.
+    how much is done, how much there is in all (None where unknown), the unit, and perhaps a remark.
 
     Example:
       >>> from dcdjax import cooccurrence
@@ -24,7 +24,7 @@ class Bars:
         self._stage: str | None = None
         self._bar: Any = None
 
-    def __call__(self, stage: str, done: int, total: int | None, unit: str) -> None:
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, detail: str = "") -> None:
         """Shows how far a stage has come."""
         if stage != self._stage:
             self.close()
@@ -42,6 +42,8 @@ class Bars:
             for widget in widgets:
                 if hasattr(widget, "max") and total is not None:
                     widget.max = total
+        if detail:
+            self._bar.set_postfix_str(detail, refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class Status(enum.IntEnum):
     MAX_STEPS = 1
     NONFINITE = 2
     RUNNING = 3
+    INTERRUPTED = 4
 
 
 MESSAGES = {
@@ -41,6 +42,7 @@ MESSAGES = {
     Status.MAX_STEPS: "stopped at max_steps before the relative change of W fell to the tolerance",
     Status.NONFINITE: "stopped because a value was not finite; W is the last before it",
     Status.RUNNING: "not finished",
+    Status.INTERRUPTED: "interrupted; W is what was learned until then",
 }
 
 
@@ -116,7 +118,7 @@ def solve(
       1
     """
     W, layout = _arguments(W, S, batched=False)
-    options = _options(step, tol, max_steps, over_relaxation)
+    options = checked_options(step, tol, max_steps, over_relaxation)
     return _solve(W, layout, jnp.asarray(tol, W.dtype), **options)
 
 
@@ -143,7 +145,7 @@ def solve_restarts(
       A solution with a leading axis of restarts, for `best` or `consensus`.
     """
     W, layout = _arguments(W_batch, S, batched=True)
-    options = _options(step, tol, max_steps, over_relaxation)
+    options = checked_options(step, tol, max_steps, over_relaxation)
     return _solve_restarts(W, layout, jnp.asarray(tol, W.dtype), **options)
 
 
@@ -367,8 +369,8 @@ def _solve_restarts(
 # --- What was asked for -----------------------------------------------------------------------------
 
 
-def _options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation: float) -> dict[str, Any]:
-    """Validates the options; returns those that are static."""
+def checked_options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation: float) -> dict[str, Any]:
+    """The options, validated; those that are static are returned."""
     if step not in _STEPS:
         raise ValueError(f"step must be one of {sorted(_STEPS)}, got {step!r}")
     if np.ndim(tol) != 0:

@@ -46,8 +46,8 @@ def texts(source: Any, documents: Documents) -> Iterator[Text | TokenLists]:
     if source is sys.stdin or (isinstance(source, str) and source == "-"):
         stream = getattr(sys.stdin, "buffer", sys.stdin)
         yield from from_file(stream, "standard input", begins, Meter(total=None))
-    elif isinstance(source, str | os.PathLike):
-        yield from _from_paths([_path(source)], begins)
+    elif (files := files_of(source)) is not None:
+        yield from _from_files(files, begins)
     elif hasattr(source, "read"):
         yield from from_file(source, _name(source), begins, Meter(total=None))
     elif isinstance(source, bytes | bytearray | Mapping) or not isinstance(source, Iterable):
@@ -55,12 +55,17 @@ def texts(source: Any, documents: Documents) -> Iterator[Text | TokenLists]:
             f"corpus must be a path, an open file, or an iterable of paths, strings or token lists; "
             f"got {type(source).__name__}"
         )
-    elif (
-        isinstance(source, list | tuple) and source and all(isinstance(item, os.PathLike) for item in source)
-    ):
-        yield from _from_paths([_path(item) for item in source], begins)
     else:
         yield from _from_items(source, begins)
+
+
+def files_of(source: Any) -> list[Path] | None:
+    """The files of a path, a folder or a list of paths, in the order of reading; None for all else."""
+    if isinstance(source, str | os.PathLike):
+        return _files(_path(source))
+    if isinstance(source, list | tuple) and source and all(isinstance(item, os.PathLike) for item in source):
+        return [file for item in source for file in _files(_path(item))]
+    return None
 
 
 def _from_items(source: Iterable[Any], begins: tuple[int, ...]) -> Iterator[Text | TokenLists]:
@@ -103,7 +108,7 @@ def _from_items(source: Iterable[Any], begins: tuple[int, ...]) -> Iterator[Text
             yield from gathered()
             paths_seen = True
             if isinstance(item, os.PathLike):
-                yield from _from_paths([_path(item)], begins)
+                yield from _from_files(_files(_path(item)), begins)
             else:
                 yield from from_file(item, _name(item), begins, Meter(total=None))
         else:
@@ -151,8 +156,7 @@ def _names_a_file(text: str) -> bool:
     return len(text) < 1024 and not text.isspace() and "\0" not in text and os.path.isfile(text)
 
 
-def _from_paths(paths: list[Path], begins: tuple[int, ...]) -> Iterator[Text]:
-    files = [file for path in paths for file in _files(path)]
+def _from_files(files: list[Path], begins: tuple[int, ...]) -> Iterator[Text]:
     regular = all(file.is_file() for file in files)
     meter = Meter(total=sum(file.stat().st_size for file in files) if regular else None)
     for file in files:
