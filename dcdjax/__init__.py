@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dcdjax import cooccurrence, datasets, initialize, progress, similarity
+    from dcdjax import cooccurrence, datasets, evaluation, initialize, progress, similarity
     from dcdjax.cooccurrence import Counts, count
     from dcdjax.decomposition import divergence, lagrangian, multipliers, objective, update
+    from dcdjax.embedding import Embedding
+    from dcdjax.fitting import fit
     from dcdjax.layout import prepare
     from dcdjax.solver import (
         Solution,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Counts",
+    "Embedding",
     "Solution",
     "SolverError",
     "Status",
@@ -33,6 +36,8 @@ __all__ = [
     "count",
     "datasets",
     "divergence",
+    "evaluation",
+    "fit",
     "initialize",
     "lagrangian",
     "multipliers",
@@ -49,7 +54,9 @@ __all__ = [
 _ROOMS = {
     **dict.fromkeys(("divergence", "lagrangian", "multipliers", "objective", "update"), "decomposition"),
     "Counts": "cooccurrence",
+    "Embedding": "embedding",
     "count": "cooccurrence",
+    "fit": "fitting",
     "prepare": "layout",
 }
 
@@ -61,7 +68,7 @@ def __getattr__(name: str) -> Any:
         return version("dcdjax")
     if name not in __all__:
         raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
-    if name in ("cooccurrence", "datasets", "initialize", "progress", "similarity"):
+    if name in ("cooccurrence", "datasets", "evaluation", "initialize", "progress", "similarity"):
         return import_module(f"dcdjax.{name}")
     return getattr(import_module(f"dcdjax.{_ROOMS.get(name, 'solver')}"), name)
 

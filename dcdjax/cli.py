@@ -1,40 +1,16 @@
-"""A command line enters; what it asked for is printed."""
+"""A command line enters; what it asks for is done and printed, errors in one line."""
 
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
-
-_THEMES = {
-    "sea": "ship harbor sail captain wave anchor island storm",
-    "kitchen": "bread butter oven flour sugar recipe salt dough",
-    "music": "guitar melody drum song chorus piano rhythm concert",
-    "space": "planet orbit comet moon telescope star rocket galaxy",
-    "law": "court judge verdict trial lawyer appeal jury evidence",
-    "garden": "flower soil seed rose tree leaf root meadow",
-}
+from typing import Any, NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `dcdjax` command."""
-    parser = argparse.ArgumentParser(
-        prog="dcdjax",
-        description="Word embedding by low-rank doubly stochastic matrix decomposition, in JAX.",
-        epilog="example: dcdjax demo --seed 3",
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    demo = commands.add_parser(
-        "demo",
-        help="find the topics that were planted in a small made-up text",
-        description="Writes a small text about six themes, each sentence mostly about one, counts which "
-        "words share a sentence, and finds the themes again from the counts alone.",
-    )
-    demo.add_argument("--seed", type=int, default=0, help="of the text and of the starts (default: 0)")
+    """The `dcdjax` command; returns its exit code."""
+    parser = _parser()
     chosen = parser.parse_args(arguments)
     if chosen.version:
         from dcdjax import __version__
@@ -44,80 +20,244 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command is None:
         parser.print_help()
         return 2
-    if chosen.seed < 0:
-        print(f"dcdjax demo: --seed must not be negative, got {chosen.seed}", file=sys.stderr)
-        return 2
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # that a terminal cannot show a character is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(chosen.command, f"warning: {message}")
+        return _run(chosen)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from dcdjax import commands, demo
+    from dcdjax.lexicon import UnknownWordError
+
     try:
-        _demo(chosen.seed)
+        room = demo if chosen.command == "demo" else commands
+        code = getattr(room, chosen.command)(chosen)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read us has seen enough. What is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
+        _say(chosen.command, "interrupted")
         return 130
-    return 0
+    except (ValueError, OSError, MemoryError, RuntimeError, UnknownWordError) as error:
+        if os.environ.get("DCDJAX_TRACEBACK"):
+            raise
+        _say(chosen.command, str(error) or type(error).__name__)
+        return 2
+    return code
 
 
-def _demo(seed: int, *, num_sentences: int = 600, restarts: int = 8, max_steps: int = 300) -> None:
-    import jax
-    import numpy as np
-    import scipy.sparse
+def _say(command: str, message: str) -> None:
+    print(f"dcdjax {command}: {' '.join(message.split())}", file=sys.stderr)
 
-    import dcdjax
 
-    words = [word for theme in _THEMES.values() for word in theme.split()]
-    num_topics = len(_THEMES)
-    rng = np.random.default_rng(seed)
-    sentences = _planted_sentences(rng, num_sentences)
-    counts = np.zeros((num_sentences, len(words)))
-    np.add.at(counts, (np.arange(num_sentences)[:, None], sentences), 1)
-    pairs = counts.T @ counts
-    np.fill_diagonal(pairs, 0)
-    S = scipy.sparse.csr_array(pairs)
+# --- What can be asked for --------------------------------------------------------------------------
 
-    print(f"A made-up text: {num_sentences} sentences of {sentences.shape[1]} words, such as")
-    for sentence in sentences[:3]:
-        print("   ", " ".join(words[n] for n in sentence))
-    print(f"S: {len(words)} words, {S.nnz} pairs that share a sentence; solving from {restarts} starts ...")
 
-    starts = dcdjax.initialize.uniform(jax.random.key(seed), len(words), num_topics, restarts=restarts)
-    solutions = dcdjax.solve_restarts(starts, S, max_steps=max_steps, over_relaxation=1.9)
-    solution = dcdjax.best(solutions)
-    objectives = np.asarray(solutions.objective)
-    print(
-        f"Objectives from {objectives.min():.1f} to {objectives.max():.1f}; the best start took "
-        f"{int(solution.num_steps)} steps ({dcdjax.Status(int(solution.status)).name.lower()}).\n"
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _whole(least: int) -> Any:
+    def whole(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        return value
+
+    whole.__name__ = "int"  # argparse calls the type so: invalid int value
+    return whole
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="dcdjax",
+        description="Word vectors that are topic probabilities: word embedding by low-rank doubly stochastic "
+        "matrix decomposition, in JAX.",
+        epilog="dcdjax COMMAND --help has examples. DCDJAX_TRACEBACK=1 shows where an error comes from.",
     )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
-    W = np.asarray(solution.W, dtype=np.float64)
-    word_given_topic = W / W.sum(axis=0)
-    theme_of = np.repeat(np.arange(num_topics), len(words) // num_topics)
-    names = list(_THEMES)
-    print("Topics, the words with the highest P(word | topic), and the theme that most of them are of:")
-    for k in range(num_topics):
-        top = np.argsort(-word_given_topic[:, k], kind="stable")[:8]
-        theme = names[np.bincount(theme_of[top]).argmax()]
-        print(f"  {k}  {' '.join(f'{words[n]:<10}' for n in top[:6])} {theme}")
+    def command(name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
 
-    Shat = W @ word_given_topic.T
-    np.fill_diagonal(Shat, 0)
-    print("\nNeighbors by Shat = P(neighbor | word):")
-    for word in ("captain", "oven", "moon", "jury"):
-        nearest = np.argsort(-Shat[words.index(word)], kind="stable")[:4]
-        print(f"  {word:<8}", "  ".join(f"{words[n]} {Shat[words.index(word), n]:.3f}" for n in nearest))
-    at_home = (theme_of[Shat.argmax(axis=1)] == theme_of).sum()
-    print(f"\n{at_home} of {len(words)} words have their nearest neighbor in their own theme.")
-    print("Next: give your own symmetric scipy matrix to dcdjax.solve (README.md shows how).")
+    _demo(command)
+    _fit(command)
+    _neighbors(command)
+    _topics(command)
+    _explain(command)
+    _evaluate(command)
+    _export(command)
+    return parser
 
 
-def _planted_sentences(
-    rng: "np.random.Generator", num_sentences: int, *, length: int = 7, noise: float = 0.2
-) -> "np.ndarray":
-    """Word ids, (num_sentences, length): each sentence of one theme, but for a part of noise."""
-    num_themes, per_theme = len(_THEMES), 8
-    theme = rng.integers(num_themes, size=(num_sentences, 1))
-    themed = theme * per_theme + rng.random((num_sentences, per_theme)).argsort(axis=1)[:, :length]
-    anything = rng.integers(num_themes * per_theme, size=(num_sentences, length))
-    replaced = rng.random((num_sentences, length)) < noise
-    return themed * ~replaced + anything * replaced
+def _model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a folder that dcdjax fit wrote")
+
+
+def _json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=f"JSON instead of a table: {what}")
+
+
+def _demo(command: Any) -> None:
+    parser = command(
+        "demo",
+        "learn from the built-in corpus, what Python says of itself, and show what was learned",
+        "dcdjax demo",
+        "dcdjax demo --seed 3 -o my-demo",
+    )
+    parser.add_argument("-o", "--output", metavar="MODEL", default="dcdjax-demo",
+                        help="save it in this folder (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seed", type=_whole(0), default=0, help="of the starts (default: %(default)s)")
+
+
+def _fit(command: Any) -> None:
+    parser = command(
+        "fit",
+        "learn an embedding from text",
+        "dcdjax fit book.txt -o book --lowercase --pattern '\\w+' --topics 50",
+        "zcat articles.gz | dcdjax fit - -o articles --restarts 4",
+        "dcdjax fit wikitext-2 -o wiki --drop '<unk>'",
+        "dcdjax fit --matrix similarities.npz -o graph",
+    )
+    parser.add_argument("corpus", metavar="CORPUS", nargs="*", help="files or folders, gzipped or not; - for "
+                        "standard input; or python-docs, wikitext-2, text8")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="the folder to save it in")
+    parser.add_argument("--matrix", metavar="FILE", help="learn from this symmetric matrix instead, .npz or "
+                        "Matrix Market")  # fmt: skip
+    group = parser.add_argument_group("the text")
+    group.add_argument("--window", type=_whole(1), help="the largest distance of words near each other "
+                       "(default: 8)")  # fmt: skip
+    group.add_argument("--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: flat")
+    group.add_argument("--max-words", type=_whole(1), help="the most frequent words (default: 20000)")
+    group.add_argument("--min-count", type=_whole(1), help="leave out words that occur less often")
+    group.add_argument("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
+    group.add_argument("--lowercase", action="store_true", default=None, help="turn words into lower case")
+    group.add_argument("--pattern", metavar="REGEX", help="words are its matches (default: what stands "
+                       "between blanks)")  # fmt: skip
+    group.add_argument(
+        "--documents", choices=("line", "file", "corpus"), help="where windows end (default: line)"
+    )
+    group.add_argument("--subsample", type=float, metavar="T", help="word2vec's threshold, such as 1e-4")
+    group.add_argument("--memory", type=float, metavar="GB", help="to count with (default: 2)")
+    group = parser.add_argument_group("the similarity")
+    group.add_argument("--weighting", default="ppmi", choices=("ppmi", "counts", "degree", "sinkhorn"),
+                       help="default: %(default)s")  # fmt: skip
+    group.add_argument("--context-exponent", type=float, default=0.75, help="of PPMI (default: %(default)s)")
+    group.add_argument("--shift", type=float, default=0.0, help="of PPMI (default: %(default)s)")
+    group = parser.add_argument_group("the solver")
+    group.add_argument("--topics", type=_whole(1), default=100, help="default: %(default)s")
+    group.add_argument("--restarts", type=_whole(1), default=1, help="how many starts (default: %(default)s)")
+    group.add_argument("--combine", choices=("consensus", "best"), default="consensus", help="what several "
+                       "starts make (default: %(default)s)")  # fmt: skip
+    group.add_argument("--step", choices=("exact", "relaxed"), default="exact", help="relaxed: the paper's "
+                       "(default: %(default)s)")  # fmt: skip
+    group.add_argument("--tol", type=float, default=1e-2, help="relative change of W (default: %(default)s)")
+    group.add_argument("--max-steps", type=_whole(1), default=200, help="default: %(default)s")
+    group.add_argument("--over-relaxation", type=float, default=1.9, help="default: %(default)s")
+    group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
+    group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
+    parser.add_argument("--quiet", action="store_true", help="no bars")
+    _json(parser, "one object that says what was learned")
+
+
+def _neighbors(command: Any) -> None:
+    parser = command(
+        "neighbors",
+        "the words with the largest P(neighbor | word)",
+        "dcdjax neighbors MODEL thread",
+        "dcdjax neighbors MODEL king queen --together -k 20",
+        "dcdjax neighbors MODEL monday --among tuesday march june",
+        "cut -f1 words.tsv | dcdjax neighbors MODEL - --json",
+    )
+    _model(parser)
+    parser.add_argument(
+        "words", metavar="WORD", nargs="+", help="- for words from standard input, one a line"
+    )
+    parser.add_argument("-k", type=_whole(1), default=10, help="how many (default: %(default)s)")
+    parser.add_argument("--among", metavar="WORD", nargs="+", help="choose from these words only")
+    parser.add_argument("--together", action="store_true",
+                        help="all words as one question: the mean of their distributions")  # fmt: skip
+    _json(parser, "an object a line for each question")
+
+
+def _topics(command: Any) -> None:
+    parser = command(
+        "topics",
+        "the topics: their weight P(topic), coherence (mean NPMI) and words",
+        "dcdjax topics MODEL",
+        "dcdjax topics MODEL --sort coherence -n 10 -k 15",
+        "dcdjax topics MODEL --of thread",
+    )
+    _model(parser)
+    parser.add_argument("-k", type=_whole(1), default=10, help="words of each (default: %(default)s)")
+    parser.add_argument("-n", type=_whole(1), default=20, help="how many topics (default: %(default)s)")
+    parser.add_argument("--of", metavar="WORD", help="those with the largest P(topic | word)")
+    parser.add_argument("--start", type=_whole(0), metavar="NUMBER",
+                        help="of a consensus, the topics of this start only, counted from 0")  # fmt: skip
+    parser.add_argument(
+        "--sort", choices=("weight", "coherence"), default="weight", help="default: %(default)s"
+    )
+    _json(parser, "an object a line for each topic")
+
+
+def _explain(command: Any) -> None:
+    parser = command(
+        "explain",
+        "the topics that make two words similar",
+        "dcdjax explain MODEL thread lock",
+        "dcdjax explain MODEL thread lock -k 3 --json",
+    )
+    _model(parser)
+    parser.add_argument("word", metavar="WORD")
+    parser.add_argument("other", metavar="WORD")
+    parser.add_argument("-k", type=_whole(1), default=5, help="how many topics (default: %(default)s)")
+    _json(parser, "one object; all its contributions sum to the similarity if -k is large enough")
+
+
+def _evaluate(command: Any) -> None:
+    parser = command(
+        "evaluate",
+        "compare with what people say of words",
+        "dcdjax evaluate MODEL --pairs wordsim353.tsv simlex999.txt",
+        "dcdjax evaluate MODEL --analogies questions-words.txt --lowercase --json",
+        "dcdjax evaluate MODEL --categories animals.tsv",
+    )
+    _model(parser)
+    parser.add_argument("--pairs", metavar="FILE", nargs="+", default=[],
+                        help="word, word, human score a line: Spearman's correlation")  # fmt: skip
+    parser.add_argument(
+        "--analogies", metavar="FILE", nargs="+", default=[], help="four words a line: accuracy"
+    )
+    parser.add_argument("--categories", metavar="FILE", nargs="+", default=[], help="word, category a line: "
+                        "purity of clusters")  # fmt: skip
+    parser.add_argument("--lowercase", action="store_true", help="look words up in lower case")
+    _json(parser, "an object a line for each file")
+
+
+def _export(command: Any) -> None:
+    parser = command(
+        "export",
+        "write words and vectors for other tools",
+        "dcdjax export MODEL vectors.txt",
+        "dcdjax export MODEL vectors.bin --format word2vec-binary --scaled",
+        "dcdjax export MODEL projector --format projector",
+    )
+    _model(parser)
+    parser.add_argument("path", metavar="PATH", help="the file to write; a folder for the projector")
+    parser.add_argument("--format", choices=("word2vec", "word2vec-binary", "numpy", "projector"),
+                        default="word2vec", help="default: %(default)s")  # fmt: skip
+    parser.add_argument("--scaled", action="store_true",
+                        help="W / sqrt(s), whose dot products are Shat, instead of W")  # fmt: skip

@@ -20,33 +20,37 @@ def run(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
-def dcdjax_command(*arguments, **options):
-    return run(sys.executable, "-m", "dcdjax", *arguments, **options)
-
-
 def code_blocks():
     return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_readme_ten_lines_run_and_find_the_groups():
+def test_readme_ten_lines_learn_and_answer(tmp_path):
     code = code_blocks()[0]
-    assert len(code.strip().splitlines()) <= 12
+    assert len(code.strip().splitlines()) <= 10
+    # Warnings are shown, not raised: words without neighbors are dropped, loudly.
+    environment = {**os.environ, "DCDJAX_CACHE": str(tmp_path / "cache")}
+    done = run(sys.executable, "-c", code, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    [corpus] = (tmp_path / "cache").rglob("*.txt")
+    assert len(corpus.read_text().split()) > 500_000
+    nearest = re.findall(r"word='(\w+)'", done.stdout.splitlines()[0])
+    assert len({"lock", "locks", "locked", "unlocked", "acquire", "acquired", "waiting"} & set(nearest)) >= 3
+    assert "lock" in done.stdout.splitlines()[1]
+    assert len(dcdjax.Embedding.load(tmp_path / "python-words")) > 4000
+
+
+def test_readme_goes_from_text_to_S(tmp_path):
+    done = run(sys.executable, "-c", code_blocks()[1])
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"word='\S+', probability=0", done.stdout)) == 5
+
+
+def test_readme_solves_any_S_and_finds_the_groups():
+    code = code_blocks()[2]
     done = run(sys.executable, "-c", code + "\nprint(sorted(solution.W[::30].argmax(axis=1).tolist()))")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("CONVERGED after")
     assert done.stdout.rstrip().endswith("[0, 1, 2, 3]")
-
-
-def test_readme_goes_from_text_to_neighbors(tmp_path):
-    code = code_blocks()[1]
-    assert len(code.strip().splitlines()) <= 12
-    # Warnings are shown, not raised: words without neighbors are dropped, loudly.
-    done = run(sys.executable, "-c", code, env={**os.environ, "DCDJAX_CACHE": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    nearest = ast.literal_eval(done.stdout)
-    [corpus] = tmp_path.rglob("*.txt")
-    assert len(corpus.read_text().split()) > 500_000
-    assert len({"lock", "locks", "locked", "acquire", "acquired", "release", "waiting"} & set(nearest)) >= 3
 
 
 def test_readme_rule_is_the_update():
@@ -59,7 +63,7 @@ def test_readme_rule_is_the_update():
     rng = np.random.default_rng(0)
     S, W = random_S(rng, 10), jnp.asarray(random_W(rng, 10, 3))
     names = {"jnp": jnp, "gradient": gradient, "W": W, "ZW": sweep(W, *pair(S)).ZW}
-    exec(code_blocks()[2], names)
+    exec(code_blocks()[3], names)
     np.testing.assert_allclose(names["W"], dcdjax.update(W, *pair(S)), rtol=1e-12)
 
 
@@ -80,13 +84,6 @@ def test_every_public_name_is_there():
         _ = dcdjax.nonsense
 
 
-def test_help_does_not_wait_for_jax():
-    code = "import sys, dcdjax.cli\ntry: dcdjax.cli.main(['-h'])\nfinally: assert 'jax' not in sys.modules"
-    done = run(sys.executable, "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert "demo" in done.stdout
-
-
 def test_importing_leaves_jax_as_it_was():
     code = (
         "import jax; before = dict(jax.config.values); import dcdjax\n"
@@ -95,40 +92,6 @@ def test_importing_leaves_jax_as_it_was():
     )
     done = run(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
-
-
-def test_demo_finds_its_themes():
-    done = dcdjax_command("demo")
-    assert (done.returncode, done.stderr) == (0, "")
-    themes = re.findall(r"^  \d  .* (\w+)$", done.stdout, re.MULTILINE)
-    assert sorted(themes) == ["garden", "kitchen", "law", "music", "sea", "space"]
-    ((at_home, words),) = re.findall(r"(\d+) of (\d+) words have their nearest", done.stdout)
-    assert int(at_home) >= 0.9 * int(words)
-    assert dcdjax_command("demo").stdout == done.stdout
-
-
-def test_demo_into_a_closed_pipe():
-    command = f"{sys.executable} -m dcdjax demo | head -n 1"
-    done = run("bash", "-c", command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    assert done.stderr == ""
-    assert len(done.stdout.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--version",), 0, f"dcdjax {dcdjax.__version__}"),
-        ((), 2, "usage: dcdjax"),
-        (("sing",), 2, "invalid choice: 'sing'"),
-        (("demo", "--seed", "x"), 2, "invalid int value: 'x'"),
-        (("demo", "--seed", "-1"), 2, "--seed must not be negative, got -1"),
-    ],
-)
-def test_command_line(arguments, code, message):
-    done = dcdjax_command(*arguments)
-    assert done.returncode == code
-    assert message in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("room", sorted(path.stem for path in (ROOT / "dcdjax").glob("*.py")))
@@ -144,7 +107,9 @@ def test_imports_point_one_way():
         *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
         *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
         *("matrix_market", "weighting", "neighbor_graph", "similarity", "layout", "decomposition"),
-        *("initialize", "solver", "progress", "cli"),
+        *("initialize", "solver", "runs", "queries", "answers", "lexicon", "model_files", "vector_files"),
+        *("embedding", "coherence", "provenance", "progress", "fitting", "judgments"),
+        *("word_tables", "evaluation", "tables", "commands", "demo", "cli"),
     ]
     assert set(order) == {path.stem for path in (ROOT / "dcdjax").glob("[!_]*.py")}
     for room in order:
@@ -160,6 +125,7 @@ def test_imports_point_one_way():
 def test_the_host_floor_does_not_wait_for_jax():
     code = (
         "import sys, dcdjax.cooccurrence, dcdjax.datasets, dcdjax.similarity, dcdjax.progress\n"
+        "import dcdjax.evaluation, dcdjax.model_files, dcdjax.vector_files, dcdjax.commands\n"
         "assert not {'jax', 'duckdb'} & set(sys.modules)"
     )
     done = run(sys.executable, "-c", code)

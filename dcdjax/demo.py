@@ -1,0 +1,54 @@
+"""Nothing enters but a seed; an embedding of the built-in corpus leaves, and a tour of its answers."""
+
+from argparse import Namespace
+
+from dcdjax import model_files
+from dcdjax.commands import print_explained, print_learned, save, use_cores
+from dcdjax.parallel import num_workers
+from dcdjax.tables import shown, table
+
+# Enough words and topics for neighbors that make sense, few enough for half a minute on two cores.
+_SETTINGS = {"num_topics": 60, "max_words": 5000, "distance_weighting": "linear", "shift": 1.0, "tol": 0.02}
+_RESTARTS = 4
+_WORDS = ("thread", "socket", "exception", "list", "matrix")
+
+
+def demo(chosen: Namespace) -> int:
+    """`dcdjax demo`."""
+    model_files.check_target(chosen.output)
+    use_cores(min(_RESTARTS, num_workers()))
+    from dcdjax import datasets, fitting
+    from dcdjax.progress import Bars
+
+    print("The corpus: what Python and its libraries say of themselves, in the docstrings installed here.")
+    with Bars() as progress:
+        corpus = datasets.load("python-docs", progress=progress)
+    embedding = fitting.fit(corpus, key=chosen.seed, restarts=_RESTARTS, **_SETTINGS)
+    save(embedding, chosen.output)
+    print_learned(embedding, chosen.output)
+
+    print("\nNeighbors: the words with the largest Shat = P(neighbor | word), learned from the text alone.")
+    asked = [word for word in _WORDS if word in embedding]
+    found = embedding.neighbors(asked, 7)
+    rows = [
+        (word, " ".join(shown(one.word) for one in near)) for word, near in zip(asked, found, strict=True)
+    ]
+    print(table(rows, indent=2))
+
+    print("\nTopics of the first start that hold together best: P(topic), coherence (NPMI), first words.")
+    own = [topic for topic in embedding.topics(8) if topic.number < embedding.starts[0]]
+    own = sorted(own, key=lambda topic: -(topic.coherence or 0))[:8]
+    rows = [(f"{t.weight:.4f}", f"{t.coherence:.2f}", " ".join(shown(w.word) for w in t.words)) for t in own]
+    print(table(rows, right=[0, 1], indent=2))
+
+    if found and found[0]:
+        word, other = asked[0], found[0][0].word
+        print("\nWhy are they similar?")
+        print_explained(word, other, embedding.similarity(word, other), embedding.explain(word, other, 3))
+    print(f"""
+Try next:
+  dcdjax neighbors {chosen.output} file
+  dcdjax topics {chosen.output} --of file
+  dcdjax fit your-text.txt -o your-model --lowercase --pattern '\\w+'
+  dcdjax --help""")
+    return 0
