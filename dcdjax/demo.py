@@ -8,9 +8,9 @@ from dcdjax.parallel import num_workers
 from dcdjax.tables import shown, table
 
 # Enough words and topics for neighbors that make sense, few enough for half a minute on two cores.
-_SETTINGS = {"num_topics": 60, "max_words": 5000, "distance_weighting": "linear", "shift": 1.0, "tol": 0.02}
+_SETTINGS = {"num_topics": 100, "max_words": 8000, "distance_weighting": "linear", "shift": 0.5, "tol": 0.02}
 _RESTARTS = 4
-_WORDS = ("thread", "socket", "exception", "list", "matrix")
+_WORDS = ("thread", "socket", "exception", "list", "month")
 
 
 def demo(chosen: Namespace) -> int:

@@ -136,17 +136,17 @@ class Embedding:
             mask = np.zeros(len(self), bool)
             mask[self._lexicon.numbers(among, "among")] = True
         if isinstance(words, str):
-            return self._nearest([(self._lexicon.number(words),)], k, among=mask)[0]
+            return self._nearest(np.array([[self._lexicon.number(words)]], np.int32), k, among=mask)[0]
         if isinstance(words, np.ndarray | Array) and words.dtype.kind == "f":
             rows = self._rows(words, together)
-            found = self._nearest([()] * len(rows), k, among=mask, rows=rows)
+            found = self._nearest(np.empty((len(rows), 0), np.int32), k, among=mask, rows=rows)
             return found if words.ndim == 2 and not together else found[0]
-        numbers = self._lexicon.numbers(words)
+        numbers = self._numbers(words)
         if not together:
-            return self._nearest([(number,) for number in numbers], k, among=mask)
-        if not numbers:
+            return self._nearest(numbers[:, None], k, among=mask)
+        if not numbers.size:
             raise ValueError("words: there is none to ask about")
-        return self._nearest([tuple(numbers)], k, among=mask)[0]
+        return self._nearest(numbers[None, :], k, among=mask)[0]
 
     def most_similar(
         self, positive: str | Sequence[str], negative: str | Sequence[str] = (), topn: int = 10
@@ -158,8 +158,8 @@ class Embedding:
         if not minus.size:
             return self.neighbors([self.words[number] for number in plus], topn, together=True)
         row = np.asarray(self.W[plus].sum(axis=0) - self.W[minus].sum(axis=0)) / (plus.size + minus.size)
-        asked = (*plus.tolist(), *minus.tolist())
-        return self._nearest([asked], validation.whole("topn", topn, 1), rows=row[None])[0]
+        asked = np.concatenate([plus, minus])
+        return self._nearest(asked[None, :], validation.whole("topn", topn, 1), rows=row[None])[0]
 
     def similarity(self, a: str | Sequence[str], b: str | Sequence[str]) -> Any:
         """Shat_ij = P(word j | word i) = P(word i | word j), of two words, or of the pairs of two lists."""
@@ -309,6 +309,10 @@ class Embedding:
         return queries.topic_sizes(self.W)
 
     @cached_property
+    def _objects(self) -> np.ndarray:
+        return np.array(self.words, object)
+
+    @cached_property
     def _topic_names(self) -> list[tuple[str, ...]]:
         _, numbers = answers.first_words(self.W, self._s, min(_NAMED_BY, len(self)))
         return [tuple(self.words[number] for number in row) for row in numbers.tolist()]
@@ -318,13 +322,13 @@ class Embedding:
 
     def _nearest(
         self,
-        questions: list[tuple[int, ...]],
+        asked: np.ndarray,
         k: int,
         *,
         among: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ) -> list[list[WordProbability]]:
-        return answers.nearest(self.words, self.W, self._s, questions, k, among=among, rows=rows)
+        return answers.nearest(self._objects, self.W, self._s, asked, k, among=among, rows=rows)
 
     def _rows(self, words: Any, together: bool) -> np.ndarray:
         rows = np.atleast_2d(np.asarray(words, self.W.dtype))

@@ -26,6 +26,14 @@ def data():
     return folder
 
 
+@pytest.fixture(scope="session")
+def cached(tmp_path_factory):
+    """An environment with a cache that all processes of a run share, and nobody else."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    return {**os.environ, "DCDJAX_CACHE": str(folder)}
+
+
 @pytest.fixture
 def unchecked_annotations():
     """Lets wrong shapes through jaxtyping, so that a test sees what a user would."""
