@@ -4,11 +4,10 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from dcdjax import decomposition, queries
+from dcdjax import queries
 
 # Questions answered at once. A larger product is faster until its scores leave the cache: of 64 to 512, this
 # is among the fastest for 20,000 words. For more words, so many that there are no more than _SCORES numbers.
@@ -131,9 +130,15 @@ def first_words(
     W: Float[Array, "words topics"], s: Float[Array, " topics"], k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """P(word | topic) and the number of each topic's first k words, each (topics, k)."""
-    num_answers = min(rounded(max(k, _LEAST_ANSWERS)), W.shape[0])
-    probabilities, numbers = jax.device_get(queries.words_of_topics(W, s, k=num_answers))
-    return probabilities[:, :k], numbers[:, :k]
+    num_words, num_topics = W.shape
+    num_answers = min(rounded(max(k, _LEAST_ANSWERS)), num_words)
+    batch = max(1, _SCORES // num_words)
+    found = [
+        queries.words_of_topics(W[:, start : start + batch], s[start : start + batch], k=num_answers)
+        for start in range(0, num_topics, batch)
+    ]
+    probabilities, numbers = (np.concatenate(parts)[:, :k] for parts in zip(*found, strict=True))
+    return probabilities, numbers
 
 
 def shares(terms: np.ndarray, k: int, words: Sequence[tuple[str, ...]]) -> list[TopicShare]:
@@ -144,6 +149,7 @@ def shares(terms: np.ndarray, k: int, words: Sequence[tuple[str, ...]]) -> list[
 
 def folded_in(
     W: Float[Array, "words topics"],
+    s: Float[Array, " topics"],
     starts: Sequence[int],
     plus: np.ndarray | None,
     numbers: np.ndarray,
@@ -153,6 +159,7 @@ def folded_in(
 
     Args:
       W: of all starts beside each other.
+      s: the sums of its columns.
       starts: the number of topics of each.
       plus: of each start at its own W; None where it is not known.
       numbers: of the known words.
@@ -165,15 +172,15 @@ def folded_in(
     # Words of weight zero add nothing.
     numbers = np.pad(numbers, (0, rounded(size) - size)).astype(np.int32)
     weights = np.pad(weights, (0, rounded(size) - size)).astype(W.dtype)
-    rows, begin = [], 0
-    for num_topics in starts:
-        topics = slice(begin, begin + num_topics)
-        block = decomposition.on_simplex(W[:, topics])
-        at = np.zeros(num_topics) if plus is None else plus[topics]
-        s = queries.topic_sizes(block)
-        rows.append(queries.fold_in(block, s, at.astype(W.dtype), numbers, weights))
-        begin += num_topics
-    return np.concatenate([np.asarray(row) for row in rows]) / len(rows)
+    # In a consensus of M starts, W and s are an M-th of those of a start: it cancels.
+    word_given_topic = W[numbers] / s[None, :]
+    plus = (np.zeros(W.shape[1]) if plus is None else np.asarray(plus)).astype(W.dtype)
+    ends = np.cumsum(starts)
+    rows = [
+        queries.fold_in(word_given_topic[:, end - size : end], plus[end - size : end], weights)
+        for size, end in zip(starts, ends.tolist(), strict=True)
+    ]
+    return np.concatenate([np.asarray(row) for row in rows]) / np.asarray(len(rows), W.dtype)
 
 
 def rounded(size: int) -> int:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,15 +35,16 @@ def fit(chosen: Namespace) -> int:
         counting["memory"] = int(chosen.memory * 1e9)
     names = ("weighting", "context_exponent", "shift", "restarts", "combine", "step", "tol", "max_steps",
              "over_relaxation")  # fmt: skip
-    embedding = fitting.fit(
-        source,
-        num_topics=chosen.topics,
-        key=chosen.seed,
-        progress=not chosen.quiet,
-        **{name: getattr(chosen, name) for name in names},
-        **counting,
-    )
-    save(embedding, chosen.output)
+    with _patient():
+        embedding = fitting.fit(
+            source,
+            num_topics=chosen.topics,
+            key=chosen.seed,
+            progress=not chosen.quiet,
+            **{name: getattr(chosen, name) for name in names},
+            **counting,
+        )
+        save(embedding, chosen.output)
     if chosen.json:
         _print_json({"model": chosen.output, **embedding.record})
     else:
@@ -161,6 +164,25 @@ def use_cores(num_devices: int) -> None:
     import jax
 
     jax.config.update("jax_num_cpu_devices", num_devices)
+
+
+@contextmanager
+def _patient() -> Iterator[None]:
+    """The first Ctrl-C interrupts; the second only says that what was learned is being saved."""
+    num_heard = 0
+
+    def heard(*_: Any) -> None:
+        nonlocal num_heard
+        num_heard += 1
+        if num_heard != 2:
+            raise KeyboardInterrupt
+        print("saving what was learned; Ctrl-C once more gives it up", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, heard)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _corpus(given: Sequence[str]) -> Any:

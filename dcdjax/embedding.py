@@ -349,4 +349,4 @@ class Embedding:
             values = weighted_row(values, np.asarray(self.margins, np.float64)[numbers], **settings)
         if not values.any():
             raise ValueError("counts: they say nothing: no known word is nearer than by chance")
-        return answers.folded_in(self.W, self.starts, self.plus, numbers, values)
+        return answers.folded_in(self.W, self._s, self.starts, self.plus, numbers, values)

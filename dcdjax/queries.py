@@ -140,10 +140,8 @@ def words_of_topics(W: Float[Array, "words topics"], s: Float[Array, " topics"],
 
 @partial(jax.jit, static_argnames="max_steps")
 def fold_in(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
+    word_given_topic: Float[Array, "known topics"],
     plus: Float[Array, " topics"],
-    numbers: Int[Array, " known"],
     weights: Float[Array, " known"],
     *,
     tol: Float[Array, ""] | float = 1e-5,
@@ -156,23 +154,20 @@ def fold_in(
     so any start leads to the same row, and never rises. A word that W was fitted to gets its own row back.
 
     Args:
-      W: rows on the simplex.
-      s: their sums over words.
+      word_given_topic: W_jk / s_k of known words j.
       plus: of the gradient at W, in the units of `weights`; zero, where it is not known, takes the topics as
         fixed distributions over words, and does not depend on the scale of the weights.
-      numbers: of the known words.
-      weights: S_j >= 0, not all zero.
+      weights: S_j >= 0 of these words, not all zero.
       tol: stop when no entry of w changes by more than this.
       max_steps: stop after this many steps.
 
     Returns:
       The row.
     """
-    word_given_topic = W[numbers] / s[None, :]
     total = jnp.sum(weights)
     weights, plus = weights / total, plus[None, :] / total
     poles = plus - jnp.min(plus)
-    tiny = jnp.finfo(W.dtype).tiny
+    tiny = jnp.finfo(weights.dtype).tiny
 
     def unfinished(carry: tuple[Array, Array, Array]) -> Array:
         _, change, step = carry
@@ -186,6 +181,6 @@ def fold_in(
         new = on_simplex(A[None, :] / (poles + row_root(A[None, :], poles)))[0]
         return new, jnp.max(jnp.abs(new - w)), step + 1
 
-    start = jnp.full(W.shape[1], 1 / W.shape[1], W.dtype)
-    w, _, _ = lax.while_loop(unfinished, one_step, (start, jnp.array(jnp.inf, W.dtype), jnp.int32(0)))
+    start = jnp.full_like(plus[0], 1 / plus.size)
+    w, _, _ = lax.while_loop(unfinished, one_step, (start, jnp.full_like(total, jnp.inf), jnp.int32(0)))
     return w

@@ -105,12 +105,13 @@ def solve_all(
             remark = _remark(busy)
             for lane in busy:
                 if lane.ended:
-                    runs[lane.number] = lane.leave()
+                    runs[lane.number] = lane.run()
+                    lane.state = None
             report(remark)
     except KeyboardInterrupt:
         for lane in lanes:
             if lane.busy and lane.num_steps:
-                runs[lane.number] = lane.leave()
+                runs[lane.number] = lane.run()
         if not runs:
             raise
     return [runs[number] for number in sorted(runs)]
@@ -166,13 +167,12 @@ class _Lane:
         self.state, self.change = state, change
         self.num_steps, self.status, self.objective = int(seen[0]), int(seen[1]), float(seen[2] * seen[3])
 
-    def leave(self) -> Run:
+    def run(self) -> Run:
         assert self.state is not None
         solution = jax.device_get(_finish(self.state, self.layout, step=self.solve.step))
         if not self.ended:
             solution = solution._replace(status=np.int32(Status.INTERRUPTED.value))
         plus = jax.device_get(_plus(self.state, self.layout, **self.solve.kind))
-        self.state = None
         return Run(solution, plus)
 
 

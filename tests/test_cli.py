@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -117,23 +116,42 @@ def test_fit_warns_in_one_line(folder, corpus):
     assert "(max steps)" in done.stdout
 
 
-def test_fit_interrupted_saves_what_it_learned(folder):
+@pytest.mark.parametrize("presses", [1, 2, 3])
+def test_fit_interrupted_saves_what_it_learned(folder, presses):
     rng = np.random.default_rng(0)
     S = scipy.sparse.random_array((3000, 3000), density=0.02, rng=rng)
     scipy.sparse.save_npz(
         folder / "large.npz", scipy.sparse.csr_array(S + S.T + scipy.sparse.eye_array(3000))
     )
-    command = [sys.executable, "-m", "dcdjax", "fit", "--matrix", str(folder / "large.npz"), "-o",
-               str(folder / "stopped"), "--topics", "50", "--tol", "0", "--max-steps", "100000"]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # Once its threads are at work it is solving; well before, nothing could be kept.
-    time.sleep(6)
+    # Says when it has taken its first step: well before, nothing could be kept.
+    code = (
+        "import signal, sys; from dcdjax import cli, commands, runs\n"
+        "arrive, save = runs._Lane.arrive, commands.save\n"
+        "runs._Lane.arrive = lambda *state: (arrive(*state), print('stepped', flush=True))\n"
+        f"again = lambda: [signal.raise_signal(signal.SIGINT) for _ in range({presses - 1})]\n"
+        "commands.save = lambda *model: (again(), save(*model))\n"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    arguments = ("fit", "--matrix", folder / "large.npz", "-o", folder / f"stopped {presses}", "--topics", 50,
+                 "--tol", 0, "--max-steps", 100_000)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "stepped\n"
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert errors == "dcdjax fit: warning: interrupted; W is what was learned until then\n"
+    if presses == 3:
+        assert errors.endswith("dcdjax fit: interrupted\n")
+        assert "Traceback" not in errors
+        assert not (folder / "stopped 3").exists()
+        return
+    assert "dcdjax fit: warning: interrupted; W is what was learned until then\n" in errors
+    assert ("saving what was learned; Ctrl-C once more gives it up\n" in errors) == (presses == 2)
     assert "(interrupted)" in out
-    assert Embedding.load(folder / "stopped").record["num_steps"][0] >= 1
+    assert Embedding.load(folder / f"stopped {presses}").record["num_steps"][0] >= 1
 
 
 def test_fit_refuses_before_it_reads(folder, corpus, capsys):

@@ -93,12 +93,23 @@ def test_more_neighbors_than_words_are_all_words(embedding):
     assert len(found) == NUM_WORDS - 1
 
 
+@pytest.mark.parametrize("k", [11, 12, 15, 16, 17, 31, 32, 33])
+def test_as_many_answers_as_asked_for(embedding, k):
+    assert len(embedding.neighbors("word1", k)) == k
+    assert len(embedding.neighbors(["word1", "word2", "word3"], k, together=True)) == k
+    rows = embedding.fold_in([{"word5": 1}, {"word7": 2}])
+    assert [len(near) for near in embedding.neighbors(rows, k)] == [k, k]
+
+
 @pytest.mark.parametrize(("batch", "scores"), [(1, 1 << 24), (3, 1 << 24), (256, 2 * NUM_WORDS), (256, 1)])
 def test_batches_change_nothing(embedding, monkeypatch, batch, scores):
     words = [f"word{n}" for n in range(0, NUM_WORDS, 4)]
-    whole = embedding.neighbors(words, 5)
+    whole, topics = embedding.neighbors(words, 5), embedding.topics(3)
     monkeypatch.setattr(answers, "_BATCH", batch)
     monkeypatch.setattr(answers, "_SCORES", scores)
+    assert [[pair.word for pair in topic.words] for topic in embedding.topics(3)] == [
+        [pair.word for pair in topic.words] for topic in topics
+    ]
     for one, other in zip(embedding.neighbors(words, 5), whole, strict=True):
         assert [pair.word for pair in one] == [pair.word for pair in other]
         np.testing.assert_allclose([p for _, p in one], [p for _, p in other], rtol=1e-12)

@@ -17,6 +17,11 @@ def shat(W):
     return W @ np.diag(1 / W.sum(axis=0)) @ W.T
 
 
+def fold_in(W, plus, numbers, weights, **options):
+    word_given_topic = W[numbers] / queries.topic_sizes(W)[None, :]
+    return queries.fold_in(word_given_topic, plus, weights, **options)
+
+
 @pytest.fixture
 def W():
     return jnp.asarray(random_W(np.random.default_rng(0), 90, 5))
@@ -114,7 +119,7 @@ def test_dtypes_are_kept(W, dtype):
     assert s.dtype == dtype
     assert queries.nearest_to_words(W, s, np.array([[0]], np.int32), None, k=2).values.dtype == dtype
     weights = np.ones(2, dtype)
-    assert queries.fold_in(W, s, s, np.array([1, 2], np.int32), weights).dtype == dtype
+    assert fold_in(W, s, np.array([1, 2], np.int32), weights).dtype == dtype
 
 
 # --- New rows ---------------------------------------------------------------------------------------
@@ -139,10 +144,9 @@ def test_a_word_that_was_learned_gets_its_own_row_back():
     W = np.asarray(solution.W)
     dense = from_matrix(S).matrix.toarray()
     plus = dense_plus(W, dense)
-    s = queries.topic_sizes(solution.W)
     for word in range(0, 40, 7):
         numbers = np.flatnonzero(dense[word]).astype(np.int32)
-        row = queries.fold_in(solution.W, s, plus, numbers, dense[word, numbers], tol=1e-13, max_steps=50_000)
+        row = fold_in(solution.W, plus, numbers, dense[word, numbers], tol=1e-13, max_steps=50_000)
         np.testing.assert_allclose(row, W[word], atol=1e-5)
 
 
@@ -152,8 +156,7 @@ def test_a_new_row_is_the_minimum_on_the_simplex(seed, with_plus):
     W = random_W(rng, 12, 4)
     plus = rng.uniform(0.1, 3.0, 4) * with_plus
     numbers, weights = np.arange(6, dtype=np.int32), rng.uniform(0, 3, 6)
-    s = queries.topic_sizes(jnp.asarray(W))
-    row = np.asarray(queries.fold_in(jnp.asarray(W), s, plus, numbers, weights, tol=1e-12, max_steps=20_000))
+    row = np.asarray(fold_in(jnp.asarray(W), plus, numbers, weights, tol=1e-12, max_steps=20_000))
     assert row.min() > 0
     assert row.sum() == pytest.approx(1, abs=1e-12)
     reached = objective(row, W, plus, numbers, weights)
@@ -167,10 +170,9 @@ def test_each_step_of_folding_in_lowers_the_objective():
     rng = np.random.default_rng(3)
     W, plus = random_W(rng, 30, 6), rng.uniform(0, 2, 6)
     numbers, weights = np.arange(10, dtype=np.int32), rng.uniform(0, 5, 10)
-    s = queries.topic_sizes(jnp.asarray(W))
     values = [
         objective(
-            queries.fold_in(jnp.asarray(W), s, plus, numbers, weights, tol=0.0, max_steps=steps),
+            fold_in(jnp.asarray(W), plus, numbers, weights, tol=0.0, max_steps=steps),
             W, plus, numbers, weights,
         )
         for steps in (0, 1, 2, 3, 5, 10, 50)
@@ -180,17 +182,17 @@ def test_each_step_of_folding_in_lowers_the_objective():
 
 def test_without_plus_the_scale_of_the_counts_does_not_matter():
     W = jnp.asarray(random_W(np.random.default_rng(4), 20, 3))
-    s, nothing = queries.topic_sizes(W), np.zeros(3)
+    nothing = np.zeros(3)
     numbers, weights = np.arange(5, dtype=np.int32), np.array([1.0, 2.0, 0.0, 4.0, 1.0])
-    small, large = (queries.fold_in(W, s, nothing, numbers, scale * weights) for scale in (1e-6, 1e6))
+    small, large = (fold_in(W, nothing, numbers, scale * weights) for scale in (1e-6, 1e6))
     np.testing.assert_allclose(small, large, rtol=1e-9)
 
 
 def test_words_of_weight_zero_add_nothing_to_a_new_row():
     W = jnp.asarray(random_W(np.random.default_rng(5), 20, 3))
-    s, plus = queries.topic_sizes(W), np.array([0.3, 0.1, 0.2])
-    short = queries.fold_in(W, s, plus, np.array([3, 9], np.int32), np.array([1.0, 2.0]))
-    padded = queries.fold_in(W, s, plus, np.array([3, 9, 0, 0], np.int32), np.array([1.0, 2.0, 0.0, 0.0]))
+    plus = np.array([0.3, 0.1, 0.2])
+    short = fold_in(W, plus, np.array([3, 9], np.int32), np.array([1.0, 2.0]))
+    padded = fold_in(W, plus, np.array([3, 9, 0, 0], np.int32), np.array([1.0, 2.0, 0.0, 0.0]))
     np.testing.assert_allclose(short, padded, rtol=1e-12)
 
 
