@@ -6,6 +6,10 @@ from typing import Any
 import tqdm.auto
 
 
+# In place of the speed: both do not fit a terminal of 80 columns, and the time left says it too.
+_WITH_REMARK = "{l_bar}{bar}| {n:.0f}/{total:.0f} [{elapsed}<{remaining}{postfix}]"
+
+
 class Bars:
     """Shows each stage as a bar; says nothing where nobody looks, that is where stderr is not a terminal.
 
@@ -43,6 +47,7 @@ class Bars:
                 if hasattr(widget, "max") and total is not None:
                     widget.max = total
         if detail:
+            self._bar.bar_format = None if total is None else _WITH_REMARK
             self._bar.set_postfix_str(detail, refresh=False)
         self._bar.update(done - self._bar.n)
 

@@ -187,4 +187,4 @@ def _plus(state: State, layout: Layout, step: solver.Step, over_relaxation: floa
 
 def _remark(lanes: Sequence[_Lane]) -> str:
     objective, change = min(lane.objective for lane in lanes), max(lane.change for lane in lanes)
-    return f"objective {objective:.5g}, change {change:.1g}"
+    return f"objective {objective:.4g}, change {change:.1g}"

@@ -329,6 +329,13 @@ def test_an_unknown_word_gets_words_of_similar_spelling(embedding, word):
             ask(word)
 
 
+def test_case_makes_no_difference_to_what_is_similar():
+    embedding = Embedding(words=("Paris", "NASA", "tea"), W=jnp.full((3, 1), 1.0))
+    for word, similar in (("paris", "Paris"), ("nasa", "NASA"), ("TEA", "tea")):
+        with pytest.raises(KeyError, match=f"similar: '{similar}'"):
+            embedding.neighbors(word)
+
+
 def test_an_unknown_word_like_no_other(embedding):
     with pytest.raises(KeyError, match=r"^'zzz' is not among the 75 words$"):
         embedding.neighbors(["word3", "zzz"])

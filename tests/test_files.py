@@ -94,6 +94,17 @@ def test_bars_say_how_far_each_stage_is():
     assert "loading: 1.00MB" in shown
 
 
+def test_bars_show_a_remark_in_eighty_columns():
+    out = io.StringIO()
+    with Bars(file=out, disable=False, mininterval=0, ascii=True, ncols=80) as progress:
+        progress("solving", 0, 400, "steps")
+        progress("solving", 17, 400, "steps", "objective 4.246e+06, change 0.04")
+        progress("solving", 18, None, "steps", "objective 4.246e+06, change 0.03")
+    lines = out.getvalue().replace("\r", "\n").splitlines()
+    assert any("17/400 [" in line and line.rstrip().endswith("change 0.04]") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_bars_are_silent_where_nobody_looks():
     out = io.StringIO()
     with Bars(file=out) as progress:
