@@ -1,7 +1,5 @@
 """`python -m dcdjax` is `dcdjax`."""
 
-import sys
+from dcdjax.cli import script
 
-from dcdjax.cli import main
-
-sys.exit(main())
+script()

@@ -16,6 +16,8 @@ _SCORES = 1 << 24
 # At least so many answers are computed, so that most questions need the same compiled program: the usual ten,
 # and the word itself.
 _LEAST_ANSWERS = 12
+# Up to so many words of a question, comparing every answer with each is the fastest way.
+_FEW = 64
 
 
 class WordProbability(NamedTuple):
@@ -23,6 +25,9 @@ class WordProbability(NamedTuple):
 
     word: str
     probability: float
+
+    def __repr__(self) -> str:
+        return f"({self.word!r}, {self.probability:.4g})"
 
 
 class Topic(NamedTuple):
@@ -100,7 +105,10 @@ def _in_words(
     num_questions, together = asked.shape
     # By np.asarray, as jax.device_get would take a tenth of a single question's time.
     values, places = (np.asarray(array)[:num_questions, : k + together] for array in found)
-    left_out = (places[:, :, None] == asked[:, None, :]).any(axis=2)
+    if together <= _FEW:
+        left_out = (places[:, :, None] == asked[:, None, :]).any(axis=2)
+    else:
+        left_out = np.stack([np.isin(*pair) for pair in zip(places, asked, strict=True)])
     ends = np.minimum((~left_out & (values > -np.inf)).sum(axis=1), k).tolist()
     order = left_out.argsort(axis=1, kind="stable")[:, :k]
     values, places = (np.take_along_axis(array, order, axis=1) for array in (values, places))
@@ -151,7 +159,6 @@ def folded_in(
     W: Float[Array, "words topics"],
     s: Float[Array, " topics"],
     starts: Sequence[int],
-    plus: np.ndarray | None,
     numbers: np.ndarray,
     weights: np.ndarray,
 ) -> np.ndarray:
@@ -161,7 +168,6 @@ def folded_in(
       W: of all starts beside each other.
       s: the sums of its columns.
       starts: the number of topics of each.
-      plus: of each start at its own W; None where it is not known.
       numbers: of the known words.
       weights: S_j for each.
 
@@ -171,13 +177,13 @@ def folded_in(
     size = numbers.size
     # Words of weight zero add nothing.
     numbers = np.pad(numbers, (0, rounded(size) - size)).astype(np.int32)
-    weights = np.pad(weights, (0, rounded(size) - size)).astype(W.dtype)
+    # First by the largest, in float64: no scale leaves the range of float32, and none matters.
+    weights = np.pad(weights / weights.max(), (0, rounded(size) - size)).astype(W.dtype)
     # In a consensus of M starts, W and s are an M-th of those of a start: it cancels.
     word_given_topic = W[numbers] / s[None, :]
-    plus = (np.zeros(W.shape[1]) if plus is None else np.asarray(plus)).astype(W.dtype)
     ends = np.cumsum(starts)
     rows = [
-        queries.fold_in(word_given_topic[:, end - size : end], plus[end - size : end], weights)
+        queries.fold_in(word_given_topic[:, end - size : end], weights)
         for size, end in zip(starts, ends.tolist(), strict=True)
     ]
     return np.concatenate([np.asarray(row) for row in rows]) / np.asarray(len(rows), W.dtype)

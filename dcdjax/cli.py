@@ -7,11 +7,23 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+# What messages call as Python does, and the shell otherwise.
+_OPTIONS = {
+    "num_topics=": "--topics ",
+    "min_count=": "--min-count ",
+    **{name: f"--{name.replace('_', '-')}" for name in ("max_steps", "max_words", "over_relaxation")},
+}
+# As a shell has it for what was ended by the signal SIGINT.
+_INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `dcdjax` command; returns its exit code."""
     parser = _parser()
-    chosen = parser.parse_args(arguments)
+    chosen, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        name = "dcdjax" if chosen.command is None else f"dcdjax {chosen.command}"
+        parser.exit(2, f"{name}: unrecognized arguments: {' '.join(unknown)} (see {name} --help)\n")
     if chosen.version:
         from dcdjax import __version__
 
@@ -24,26 +36,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # that a terminal cannot show a character is no reason to fail
             stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
     with warnings.catch_warnings():
+        # Whatever the environment says of warnings: one that were an error would lose what was learned.
+        warnings.filterwarnings("default", category=UserWarning)
         warnings.showwarning = lambda message, *_, **__: _say(chosen.command, f"warning: {message}")
         return _run(chosen)
 
 
-def _run(chosen: argparse.Namespace) -> int:
-    from dcdjax import commands, demo
-    from dcdjax.lexicon import UnknownWordError
-
+def script() -> None:
+    """What the shell calls: `main`, and the end of the process."""
     try:
+        code = main()
+    except KeyboardInterrupt:  # before there was anything to be interrupted
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        # Interrupted while compiling, JAX goes on in the background, and would crash in an ordinary end.
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    try:
+        from dcdjax import commands, demo
+
         room = demo if chosen.command == "demo" else commands
         code = getattr(room, chosen.command)(chosen)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read us has seen enough. What is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # pyright: ignore[reportOptionalMemberAccess]
         return 1
     except KeyboardInterrupt:
         _say(chosen.command, "interrupted")
-        return 130
-    except (ValueError, OSError, MemoryError, RuntimeError, UnknownWordError) as error:
+        return _INTERRUPTED
+    except Exception as error:
         if os.environ.get("DCDJAX_TRACEBACK"):
             raise
         _say(chosen.command, str(error) or type(error).__name__)
@@ -52,6 +78,8 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _say(command: str, message: str) -> None:
+    for name, option in _OPTIONS.items():
+        message = message.replace(name, option)
     print(f"dcdjax {command}: {' '.join(message.split())}", file=sys.stderr)
 
 
@@ -153,10 +181,12 @@ def _fit(command: Any) -> None:
     group.add_argument("--subsample", type=float, metavar="T", help="word2vec's threshold, such as 1e-4")
     group.add_argument("--memory", type=float, metavar="GB", help="to count with (default: 2)")
     group = parser.add_argument_group("the similarity")
-    group.add_argument("--weighting", default="ppmi", choices=("ppmi", "counts", "degree", "sinkhorn"),
-                       help="default: %(default)s")  # fmt: skip
-    group.add_argument("--context-exponent", type=float, default=0.75, help="of PPMI (default: %(default)s)")
-    group.add_argument("--shift", type=float, default=0.0, help="of PPMI (default: %(default)s)")
+    group.add_argument("--weighting", choices=("ppmi", "counts", "degree", "sinkhorn"),
+                       help="default: ppmi")  # fmt: skip
+    group.add_argument("--context-exponent", type=float, help="of PPMI, below 1 for less weight on chance "
+                       "meetings of rare words (default: 0.75)")  # fmt: skip
+    group.add_argument("--shift", type=float, help="taken off PPMI before clipping: fewer pairs, but surer "
+                       "ones (default: 0)")  # fmt: skip
     group = parser.add_argument_group("the solver")
     group.add_argument("--topics", type=_whole(1), default=100, help="default: %(default)s")
     group.add_argument("--restarts", type=_whole(1), default=1, help="how many starts (default: %(default)s)")
@@ -164,8 +194,10 @@ def _fit(command: Any) -> None:
                        "starts make (default: %(default)s)")  # fmt: skip
     group.add_argument("--step", choices=("exact", "relaxed"), default="exact", help="relaxed: the paper's "
                        "(default: %(default)s)")  # fmt: skip
-    group.add_argument("--tol", type=float, default=1e-2, help="relative change of W (default: %(default)s)")
-    group.add_argument("--max-steps", type=_whole(1), default=200, help="default: %(default)s")
+    group.add_argument("--tol", type=float, help="stop when the relative change of W is no more than this "
+                       "(default: 0.01, for a matrix 0.001)")  # fmt: skip
+    group.add_argument("--max-steps", type=_whole(1), help="stop after so many at the latest (default: "
+                       "200, for a matrix 500)")  # fmt: skip
     group.add_argument("--over-relaxation", type=float, default=1.9, help="default: %(default)s")
     group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
     group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
@@ -183,11 +215,12 @@ def _neighbors(command: Any) -> None:
         "cut -f1 words.tsv | dcdjax neighbors MODEL - --json",
     )
     _model(parser)
-    parser.add_argument(
-        "words", metavar="WORD", nargs="+", help="- for words from standard input, one a line"
-    )
+    parser.add_argument("words", metavar="WORD", nargs="+", help="- for words from standard input, one a "
+                        "line; -- before words that begin with -")  # fmt: skip
     parser.add_argument("-k", type=_whole(1), default=10, help="how many (default: %(default)s)")
-    parser.add_argument("--among", metavar="WORD", nargs="+", help="choose from these words only")
+    parser.add_argument(
+        "--among", metavar="WORD", nargs="+", help="choose from these words only; stands after the words"
+    )
     parser.add_argument("--together", action="store_true",
                         help="all words as one question: the mean of their distributions")  # fmt: skip
     _json(parser, "an object a line for each question")
@@ -196,9 +229,10 @@ def _neighbors(command: Any) -> None:
 def _topics(command: Any) -> None:
     parser = command(
         "topics",
-        "the topics: their weight P(topic), coherence (mean NPMI) and words",
+        "the topics: their weight P(topic), their words, and how well those go together: the mean NPMI of "
+        "the words shown, from -1 (never near each other) over 0 (by chance) to 1",
         "dcdjax topics MODEL",
-        "dcdjax topics MODEL --sort coherence -n 10 -k 15",
+        "dcdjax topics MODEL --sort weight -n 10 -k 15",
         "dcdjax topics MODEL --of thread",
     )
     _model(parser)
@@ -207,9 +241,8 @@ def _topics(command: Any) -> None:
     parser.add_argument("--of", metavar="WORD", help="those with the largest P(topic | word)")
     parser.add_argument("--start", type=_whole(0), metavar="NUMBER",
                         help="of a consensus, the topics of this start only, counted from 0")  # fmt: skip
-    parser.add_argument(
-        "--sort", choices=("weight", "coherence"), default="weight", help="default: %(default)s"
-    )
+    parser.add_argument("--sort", choices=("weight", "coherence"), help="default: coherence, where "
+                        "it is known. The heaviest topic is often one of rare words")  # fmt: skip
     _json(parser, "an object a line for each topic")
 
 
@@ -230,7 +263,7 @@ def _explain(command: Any) -> None:
 def _evaluate(command: Any) -> None:
     parser = command(
         "evaluate",
-        "compare with what people say of words",
+        "score against human judgments of words",
         "dcdjax evaluate MODEL --pairs wordsim353.tsv simlex999.txt",
         "dcdjax evaluate MODEL --analogies questions-words.txt --lowercase --json",
         "dcdjax evaluate MODEL --categories animals.tsv",
@@ -238,11 +271,10 @@ def _evaluate(command: Any) -> None:
     _model(parser)
     parser.add_argument("--pairs", metavar="FILE", nargs="+", default=[],
                         help="word, word, human score a line: Spearman's correlation")  # fmt: skip
-    parser.add_argument(
-        "--analogies", metavar="FILE", nargs="+", default=[], help="four words a line: accuracy"
-    )
-    parser.add_argument("--categories", metavar="FILE", nargs="+", default=[], help="word, category a line: "
-                        "purity of clusters")  # fmt: skip
+    parser.add_argument("--analogies", metavar="FILE", nargs="+", default=[], help="four words a line, in "
+                        "sections, as Google's: accuracy")  # fmt: skip
+    parser.add_argument("--categories", metavar="FILE", nargs="+", default=[], help="word, tab, category "
+                        "a line: purity of clusters")  # fmt: skip
     parser.add_argument("--lowercase", action="store_true", help="look words up in lower case")
     _json(parser, "an object a line for each file")
 
@@ -256,8 +288,10 @@ def _export(command: Any) -> None:
         "dcdjax export MODEL projector --format projector",
     )
     _model(parser)
-    parser.add_argument("path", metavar="PATH", help="the file to write; a folder for the projector")
+    parser.add_argument("path", metavar="PATH", help="the file to write, - for standard output; a "
+                        "folder for the projector")  # fmt: skip
     parser.add_argument("--format", choices=("word2vec", "word2vec-binary", "numpy", "projector"),
                         default="word2vec", help="default: %(default)s")  # fmt: skip
     parser.add_argument("--scaled", action="store_true",
-                        help="W / sqrt(s), whose dot products are Shat, instead of W")  # fmt: skip
+                        help="W / sqrt(s) instead of W, whose dot products are Shat (gensim compares by "
+                        "cosine, and finds other neighbors)")  # fmt: skip

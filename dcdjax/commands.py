@@ -2,32 +2,37 @@
 
 import json
 import os
-import signal
+import shutil
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dcdjax import model_files
 from dcdjax.parallel import num_workers
+from dcdjax.shell import Patience, corpus, save, use_cores
 from dcdjax.tables import shown, table
 
 if TYPE_CHECKING:
     from dcdjax.embedding import Embedding
 
 
+# What `count` needs at least, in units of 10^9 bytes.
+_LEAST_MEMORY = 0.54
+
+
 def fit(chosen: Namespace) -> int:
     """`dcdjax fit`."""
     if bool(chosen.corpus) == bool(chosen.matrix):
         raise ValueError("give either a CORPUS or --matrix FILE")
+    if chosen.memory is not None and not _LEAST_MEMORY <= chosen.memory < float("inf"):
+        raise ValueError(f"--memory must be at least {_LEAST_MEMORY} GB, got {chosen.memory:g}")
     model_files.check_target(chosen.output)
     use_cores(min(chosen.restarts, chosen.cores or num_workers()))
     from dcdjax import fitting, similarity
 
-    source = similarity.read(chosen.matrix) if chosen.matrix else _corpus(chosen.corpus)
+    source = similarity.read(chosen.matrix) if chosen.matrix else corpus(chosen.corpus)
     names = ("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern",
              "documents", "subsample")  # fmt: skip
     counting = {name: value for name in names if (value := getattr(chosen, name)) is not None}
@@ -35,7 +40,7 @@ def fit(chosen: Namespace) -> int:
         counting["memory"] = int(chosen.memory * 1e9)
     names = ("weighting", "context_exponent", "shift", "restarts", "combine", "step", "tol", "max_steps",
              "over_relaxation")  # fmt: skip
-    with _patient():
+    with Patience() as patience:
         embedding = fitting.fit(
             source,
             num_topics=chosen.topics,
@@ -44,11 +49,16 @@ def fit(chosen: Namespace) -> int:
             **{name: getattr(chosen, name) for name in names},
             **counting,
         )
-        save(embedding, chosen.output)
+        patience.end()
+        folder = chosen.output
+        if embedding.record["interrupted"] and os.path.exists(os.path.join(folder, "model.json")):
+            # Who stops a run that was started by mistake wants the old model back.
+            folder = f"{folder}-interrupted"
+        save(embedding, folder)
     if chosen.json:
-        _print_json({"model": chosen.output, **embedding.record})
+        _print_json({"model": folder, **embedding.record})
     else:
-        print_learned(embedding, chosen.output)
+        print_learned(embedding, folder)
     return 130 if embedding.record["interrupted"] else 0
 
 
@@ -56,18 +66,27 @@ def neighbors(chosen: Namespace) -> int:
     """`dcdjax neighbors`."""
     embedding = _load(chosen.model)
     words = [word for given in chosen.words for word in (_lines() if given == "-" else [given])]
+    known = words if chosen.together else [word for word in words if word in embedding]
     options = {"among": chosen.among, "together": chosen.together}
-    found = embedding.neighbors(words, chosen.k, **options) if words else []
-    answers = [(" + ".join(words), found)] if chosen.together else list(zip(words, found, strict=True))
-    for number, (word, near) in enumerate(answers):
+    found = embedding.neighbors(known, chosen.k, **options)
+    asked = [words] if chosen.together else [[word] for word in known]
+    answers = [found] if chosen.together else found
+    for number, (question, near) in enumerate(zip(asked, answers, strict=True)):
         if chosen.json:
-            _print_json({"word": word, "neighbors": [one._asdict() for one in near]})
+            named = {"words": question} if chosen.together else {"word": question[0]}
+            _print_json({**named, "neighbors": [one._asdict() for one in near]})
             continue
         if number:
             print()
         rows = [(shown(one.word), f"{one.probability:.6f}") for one in near]
-        print(table([("neighbor", f"P(neighbor | {shown(word)})"), *rows], right=[1]))
-    return 0
+        print(table([("neighbor", f"P(neighbor | {shown(' + '.join(question))})"), *rows], right=[1]))
+    for word in words:  # after the answers to the others
+        if word not in embedding:
+            try:
+                embedding.neighbors(word)
+            except KeyError as error:
+                print(f"dcdjax neighbors: {error}", file=sys.stderr)
+    return 0 if len(known) == len(words) else 2
 
 
 def topics(chosen: Namespace) -> int:
@@ -85,10 +104,13 @@ def topics(chosen: Namespace) -> int:
     if chosen.of is not None:
         row = embedding[chosen.of]
         shares = {topic.number: float(row[topic.number]) for topic in found}
-    if chosen.of is not None or chosen.sort == "weight":
+        if chosen.sort is not None:
+            raise ValueError("--sort: the topics of a word are sorted by P(topic | word)")
+    by_coherence = chosen.sort == "coherence" or (chosen.sort is None and embedding.coherence is not None)
+    if chosen.of is not None or not by_coherence:
         found = sorted(found, key=lambda topic: -shares[topic.number])[: chosen.n]
     else:
-        if any(topic.coherence is None for topic in found):
+        if embedding.coherence is None:
             raise ValueError("--sort coherence: the model was not learned from counts, its topics have none")
         found = sorted(found, key=lambda topic: -(topic.coherence or 0))[: chosen.n]
     rows = [("topic", "weight", "NPMI", "words")]
@@ -147,6 +169,19 @@ def evaluate(chosen: Namespace) -> int:
 def export(chosen: Namespace) -> int:
     """`dcdjax export`."""
     embedding = _load(chosen.model)
+    if chosen.path == "-":
+        if chosen.format == "projector":
+            raise ValueError("--format projector writes a folder, not to standard output")
+        with tempfile.TemporaryDirectory() as folder:
+            embedding.export(path := os.path.join(folder, "vectors"), chosen.format, scaled=chosen.scaled)
+            with open(path, "rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+        return 0
+    target, model = (os.path.realpath(path) for path in (chosen.path, chosen.model))
+    if target == model or os.path.dirname(target) == model:
+        raise ValueError(f"{chosen.path} is in the model's own folder: choose another place")
+    if chosen.format != "projector" and os.path.isdir(target):
+        raise ValueError(f"{chosen.path} is a folder: name a file in it")
     embedding.export(chosen.path, chosen.format, scaled=chosen.scaled)
     print(f"{len(embedding)} words with {embedding.num_topics} numbers each: {chosen.path}")
     return 0
@@ -155,68 +190,15 @@ def export(chosen: Namespace) -> int:
 # --- Common to several ------------------------------------------------------------------------------
 
 
-def use_cores(num_devices: int) -> None:
-    """Lets JAX see that many CPU devices, one start on each, unless somebody has said otherwise."""
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return
-    if num_devices < 2 or "JAX_NUM_CPU_DEVICES" in os.environ:
-        return
-    import jax
-
-    jax.config.update("jax_num_cpu_devices", num_devices)
-
-
-@contextmanager
-def _patient() -> Iterator[None]:
-    """The first Ctrl-C interrupts; the second only says that what was learned is being saved."""
-    num_heard = 0
-
-    def heard(*_: Any) -> None:
-        nonlocal num_heard
-        num_heard += 1
-        if num_heard != 2:
-            raise KeyboardInterrupt
-        print("saving what was learned; Ctrl-C once more gives it up", file=sys.stderr)
-
-    before = signal.signal(signal.SIGINT, heard)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _corpus(given: Sequence[str]) -> Any:
-    """What stands on the command line as a corpus: standard input, a data set, or files and folders."""
-    if "-" in given:
-        if len(given) > 1:
-            raise ValueError("standard input, -, cannot be read together with files")
-        return sys.stdin
-    from dcdjax import datasets
-
-    if len(given) == 1 and given[0] in datasets.names() and not os.path.exists(given[0]):
-        return datasets.load(given[0])
-    return [Path(path) for path in given] if len(given) > 1 else given[0]
-
-
 def _load(folder: str) -> "Embedding":
     from dcdjax.embedding import Embedding
 
     return Embedding.load(folder)
 
 
-def save(embedding: "Embedding", folder: str) -> None:
-    """Saves it there; if that is impossible, elsewhere, rather than lose what took long to learn."""
-    try:
-        embedding.save(folder)
-    except (OSError, ValueError) as error:
-        elsewhere = tempfile.mkdtemp(prefix="dcdjax-")
-        embedding.save(elsewhere)
-        raise OSError(
-            f"{folder} could not be written ({error}); the model is saved in {elsewhere}"
-        ) from error
-
-
 def _lines() -> Iterable[str]:
+    if sys.stdin is None:
+        raise ValueError("there is no standard input")
     return [line for text in sys.stdin if (line := text.strip())]
 
 
@@ -226,26 +208,31 @@ def _print_json(content: dict[str, Any]) -> None:
 
 def print_learned(embedding: "Embedding", folder: str) -> None:
     """What was learned from what."""
-    record = embedding.record
-    steps, statuses = record["num_steps"], sorted(set(record["status"]))
+    record, settings = embedding.record, embedding.record["settings"]
+    statuses = sorted({status.replace("_", " ") for status in record["status"]})
+    starts = (
+        f"{len(record['status'])} start{'s' * (len(record['status']) > 1)} of {settings['num_topics']} topics"
+    )
+    if settings["combine"] == "best" and settings["restarts"] > 1:
+        starts += f", the best of which is number {record['used'][0]}"
     print(
-        f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S; {embedding.num_topics} topics\n"
-        f"from {len(steps)} start{'s' * (len(steps) > 1)} of {', '.join(map(str, steps))} steps "
-        f"({', '.join(status.replace('_', ' ') for status in statuses)}); {record['seconds']:.0f} s.\n"
-        f"Saved in {folder}."
+        f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S\n"
+        f"{starts}; {', '.join(map(str, record['num_steps']))} steps ({', '.join(statuses)}); "
+        f"{record['seconds']:.0f} s\nSaved in {folder}"
     )
 
 
 def print_explained(word: str, other: str, similarity: float, shares: Sequence[Any]) -> None:
     """The topics that make two words similar, and what remains."""
     print(f"P({shown(other)} | {shown(word)}) = {similarity:.6f}, by way of the topics")
+    whole = similarity or 1.0
     rows = [
-        (str(one.topic), f"{one.probability:.6f}", f"{one.probability / similarity:.0%}",
+        (str(one.topic), f"{one.probability:.6f}", f"{one.probability / whole:.0%}",
          " ".join(shown(name) for name in one.words))
         for one in shares
     ]  # fmt: skip
-    rest = similarity - sum(one.probability for one in shares)
-    rows.append(("others", f"{rest:.6f}", f"{rest / similarity:.0%}", ""))
+    rest = max(0.0, similarity - sum(one.probability for one in shares))
+    rows.append(("others", f"{rest:.6f}", f"{rest / whole:.0%}", ""))
     print(table([("topic", "part", "", "words"), *rows], right=[0, 1, 2]))
 
 

@@ -3,8 +3,9 @@
 from argparse import Namespace
 
 from dcdjax import model_files
-from dcdjax.commands import print_explained, print_learned, save, use_cores
+from dcdjax.commands import print_explained, print_learned
 from dcdjax.parallel import num_workers
+from dcdjax.shell import save, use_cores
 from dcdjax.tables import shown, table
 
 # Enough words and topics for neighbors that make sense, few enough for half a minute on two cores.
@@ -20,14 +21,14 @@ def demo(chosen: Namespace) -> int:
     from dcdjax import datasets, fitting
     from dcdjax.progress import Bars
 
-    print("The corpus: what Python and its libraries say of themselves, in the docstrings installed here.")
+    print("The corpus: the docstrings of Python and the packages installed here.")
     with Bars() as progress:
         corpus = datasets.load("python-docs", progress=progress)
     embedding = fitting.fit(corpus, key=chosen.seed, restarts=_RESTARTS, **_SETTINGS)
     save(embedding, chosen.output)
     print_learned(embedding, chosen.output)
 
-    print("\nNeighbors: the words with the largest Shat = P(neighbor | word), learned from the text alone.")
+    print("\nNeighbors: the words with the largest P(neighbor | word)")
     asked = [word for word in _WORDS if word in embedding]
     found = embedding.neighbors(asked, 7)
     rows = [
@@ -35,11 +36,11 @@ def demo(chosen: Namespace) -> int:
     ]
     print(table(rows, indent=2))
 
-    print("\nTopics of the first start that hold together best: P(topic), coherence (NPMI), first words.")
-    own = [topic for topic in embedding.topics(8) if topic.number < embedding.starts[0]]
+    print("\nThe most coherent topics of the first start: NPMI, first words")
+    own = [topic for topic in embedding.topics(6) if topic.number < embedding.starts[0]]
     own = sorted(own, key=lambda topic: -(topic.coherence or 0))[:8]
-    rows = [(f"{t.weight:.4f}", f"{t.coherence:.2f}", " ".join(shown(w.word) for w in t.words)) for t in own]
-    print(table(rows, right=[0, 1], indent=2))
+    rows = [(f"{topic.coherence:.2f}", " ".join(shown(one.word) for one in topic.words)) for topic in own]
+    print(table(rows, right=[0], indent=2))
 
     if found and found[0]:
         word, other = asked[0], found[0][0].word

@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ _SIMPLEX_TOLERANCE = 1e-3
 # By how many of its words a topic is named.
 _NAMED_BY = 5
 # Arrays that may be missing.
-_OPTIONAL = ("word_counts", "margins", "plus", "coherence")
+_OPTIONAL = ("word_counts", "margins", "coherence")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +36,6 @@ class Embedding:
       starts: how many of the topics are of each start, where several make up a consensus.
       word_counts: how often each word occurs in the corpus.
       margins: the sums of the rows of the counts that it was learned from.
-      plus: the plus part of the gradient, of each start at its own W: what `fold_in` needs besides W.
       coherence: (topics, depth), of each topic's first words: see `coherence.npmi`.
       history: what happened at each step, a row for each start.
       record: where all this comes from: corpus, settings, versions, seed, status.
@@ -47,7 +46,6 @@ class Embedding:
     starts: tuple[int, ...] = ()
     word_counts: np.ndarray | None = None
     margins: np.ndarray | None = None
-    plus: np.ndarray | None = None
     coherence: np.ndarray | None = None
     history: Mapping[str, np.ndarray] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -71,10 +69,12 @@ class Embedding:
         starts = tuple(map(operator.index, self.starts)) or (W.shape[1],)
         if sum(starts) != W.shape[1] or min(starts) < 1:
             raise ValueError(f"starts must add up to the {W.shape[1]} topics of W, got {starts}")
-        for name, length in zip(_OPTIONAL, (*W.shape[:1] * 2, *W.shape[1:] * 2), strict=True):
+        for name, length in zip(_OPTIONAL, (*W.shape[:1] * 2, W.shape[1]), strict=True):
             value = getattr(self, name)
             if value is not None and np.shape(value)[:1] != (length,):
                 raise ValueError(f"{name} must have {length} entries, got shape {np.shape(value)}")
+        if self.coherence is not None and np.ndim(self.coherence) != 2:
+            raise ValueError(f"coherence must be (topics, depth), got shape {np.shape(self.coherence)}")
         for name, value in (("words", words), ("starts", starts), ("W", jnp.asarray(self.W))):
             object.__setattr__(self, name, value)
 
@@ -96,6 +96,9 @@ class Embedding:
         if isinstance(words, str):
             return np.asarray(self.W[self._lexicon.number(words)])
         return np.asarray(self.W[self._numbers(words)])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
 
     def __repr__(self) -> str:
         corpus = self.record.get("corpus", {}).get("name")
@@ -137,7 +140,7 @@ class Embedding:
             mask[self._lexicon.numbers(among, "among")] = True
         if isinstance(words, str):
             return self._nearest(np.array([[self._lexicon.number(words)]], np.int32), k, among=mask)[0]
-        if isinstance(words, np.ndarray | Array) and words.dtype.kind == "f":
+        if _are_rows(words):
             rows = self._rows(words, together)
             found = self._nearest(np.empty((len(rows), 0), np.int32), k, among=mask, rows=rows)
             return found if words.ndim == 2 and not together else found[0]
@@ -161,8 +164,15 @@ class Embedding:
         asked = np.concatenate([plus, minus])
         return self._nearest(asked[None, :], validation.whole("topn", topn, 1), rows=row[None])[0]
 
-    def similarity(self, a: str | Sequence[str], b: str | Sequence[str]) -> Any:
-        """Shat_ij = P(word j | word i) = P(word i | word j), of two words, or of the pairs of two lists."""
+    def similarity(self, a: Any, b: Any) -> Any:
+        """Shat_ij = P(word j | word i) = P(word i | word j), of two words, or of the pairs of two lists.
+
+        Either may also be a row such as `fold_in` gives, or several. That of a word with itself is not 1: a
+        word need not follow itself, and may well be less similar to itself than to another.
+        """
+        if _are_rows(a) or _are_rows(b):
+            found = (self._row(a) * self._row(b) / np.asarray(self._s)).sum(axis=-1)
+            return float(found) if found.ndim == 0 else found
         first, second = (self._numbers([part] if isinstance(part, str) else part) for part in (a, b))
         if 1 not in (first.size, second.size) and first.size != second.size:
             raise ValueError(f"b: {second.size} words for the {first.size} of a")
@@ -195,17 +205,21 @@ class Embedding:
             )
         ]
 
-    def topics_of(self, word: str, k: int = 5) -> list[TopicShare]:
-        """The k topics with the largest P(topic | word)."""
-        return answers.shares(self[word], validation.whole("k", k, 1), self._topic_names)
+    def topics_of(self, word: Any, k: int = 5) -> list[TopicShare]:
+        """The k topics with the largest P(topic | word), of a word or a row such as `fold_in` gives."""
+        return answers.shares(self._single_row(word), validation.whole("k", k, 1), self._topic_names)
 
-    def explain(self, a: str, b: str, k: int | None = None) -> list[TopicShare]:
+    def explain(self, a: Any, b: Any, k: int | None = None) -> list[TopicShare]:
         """The topics that make two words similar: W_ik W_jk / s_k, the largest first, all or k of them.
 
         Each is the chance to come from one word to the other by way of that topic; over all topics they sum
         to `similarity(a, b)`.
         """
-        terms = np.asarray(queries.contributions(self.W, self._s, self._numbers([a]), self._numbers([b])))[0]
+        if _are_rows(a) or _are_rows(b):
+            terms = self._single_row(a) * self._single_row(b) / np.asarray(self._s)
+        else:
+            pair = self._numbers([a]), self._numbers([b])
+            terms = np.asarray(queries.contributions(self.W, self._s, *pair))[0]
         return answers.shares(
             terms, self.num_topics if k is None else validation.whole("k", k, 1), self._topic_names
         )
@@ -331,22 +345,45 @@ class Embedding:
         return answers.nearest(self._objects, self.W, self._s, asked, k, among=among, rows=rows)
 
     def _rows(self, words: Any, together: bool) -> np.ndarray:
-        rows = np.atleast_2d(np.asarray(words, self.W.dtype))
-        if rows.ndim != 2 or rows.shape[1] != self.num_topics or not np.isfinite(rows).all():
-            raise ValueError(
-                f"words: rows must be finite and of {self.num_topics} topics, got shape {np.shape(words)}"
-            )
+        rows = np.atleast_2d(self._row(words))
+        if together and not len(rows):
+            raise ValueError("words: there is none to ask about")
         return rows.mean(axis=0, keepdims=True) if together else rows
 
+    def _row(self, words: Any) -> np.ndarray:
+        """A word, words, a row or rows, as a row or rows."""
+        if not _are_rows(words):
+            return self[words]
+        rows = np.asarray(words, self.W.dtype)
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.num_topics or not np.isfinite(rows).all():
+            raise ValueError(
+                f"words: rows must be finite and of {self.num_topics} topics, got shape {rows.shape}"
+            )
+        return rows
+
+    def _single_row(self, word: Any) -> np.ndarray:
+        row = self._row(word)
+        if row.ndim != 1:
+            raise ValueError(f"word must be one word or one row, got {len(row)}")
+        return row
+
     def _folded_in(self, counts: Mapping[str, Any], weighted: bool, skip_unknown: bool) -> np.ndarray:
+        if not isinstance(counts, Mapping):
+            raise ValueError(f"counts must map words to numbers, got {counts!r}")
         known = [word for word in counts if word in self or not skip_unknown]
         numbers, values = self._numbers(known), np.array([counts[word] for word in known], np.float64)
         for word, value in zip(known, values, strict=True):
             if not 0 <= value < np.inf:
                 raise ValueError(f"counts: {word!r} has {value}, which is negative or not finite")
-        if values.any() and not weighted and self.margins is not None:
-            settings = self.record["weighting"]
-            values = weighted_row(values, np.asarray(self.margins, np.float64)[numbers], **settings)
         if not values.any():
-            raise ValueError("counts: they say nothing: no known word is nearer than by chance")
-        return answers.folded_in(self.W, self._s, self.starts, self.plus, numbers, values)
+            raise ValueError("counts: none of a known word is positive")
+        if not weighted and self.margins is not None and "weighting" in self.record:
+            margins = np.asarray(self.margins, np.float64)[numbers]
+            values = weighted_row(values, margins, **self.record["weighting"])
+        if not values.any():
+            raise ValueError("counts: no known word is nearer than by chance, so they say nothing")
+        return answers.folded_in(self.W, self._s, self.starts, numbers, values)
+
+
+def _are_rows(words: Any) -> bool:
+    return isinstance(words, np.ndarray | Array) and words.dtype.kind == "f"

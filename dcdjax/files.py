@@ -12,9 +12,16 @@ from typing import BinaryIO
 def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file to write to, which takes the place of `path` at the end, or vanishes on an error.
 
-    Whoever reads `path` meanwhile, or after a crash, finds the old file whole or none.
+    Whoever reads `path` meanwhile, or after a crash, finds the old file whole or none. What is no ordinary
+    file, such as a pipe, is written into.
     """
-    path = Path(path)
+    # A link stays a link, to a new file.
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        # A pipe or a device: nothing can take its place.
+        with open(path, "wb") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not by tempfile, whose files nobody else may read.
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}.part")

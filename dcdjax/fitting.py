@@ -1,48 +1,41 @@
 """A corpus, counts or S enters; an Embedding leaves: the whole way in one call."""
 
 import datetime
+import difflib
 import inspect
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal, NamedTuple, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jax.typing import DTypeLike
 
-from dcdjax import coherence, cooccurrence, initialize, provenance, runs, similarity, solver, validation
+from dcdjax import coherence, cooccurrence, initialize, provenance, runs, solver, validation
 from dcdjax.answers import first_words
-from dcdjax.cooccurrence import Counts
 from dcdjax.decomposition import on_simplex
 from dcdjax.embedding import Embedding
+from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
 from dcdjax.layout import prepare
 from dcdjax.parallel import Progress
 from dcdjax.progress import Bars
 from dcdjax.queries import topic_sizes
-from dcdjax.similarity import Similarity
-from dcdjax.solver import MESSAGES, SolverError, Status
+from dcdjax.solver import MESSAGES, Solution, SolverError, Status
 
 Combine = Literal["consensus", "best"]
 
+# tol and max_steps. A text is coarse itself; between the groups of a graph there are plateaus to be crossed.
+_FOR_TEXT, _FOR_S = (1e-2, 200), (1e-3, 500)
 # Of so many first words of each topic the coherence is kept; 10 are usual.
 _COHERENCE_DEPTH = 20
 
 
 class NotConvergedWarning(UserWarning):
     """The solver was stopped before W had converged; the embedding is what was learned until then."""
-
-
-class _Learned(NamedTuple):
-    """S, and what is known of where it comes from."""
-
-    S: Similarity
-    words: tuple[str, ...]
-    counts: Counts | None
-    record: dict[str, Any]
 
 
 def fit(
@@ -52,14 +45,14 @@ def fit(
     window: int | None = None,
     key: Any,
     words: Sequence[str] | None = None,
-    weighting: str = "ppmi",
-    context_exponent: float = 0.75,
-    shift: float = 0.0,
+    weighting: str | None = None,
+    context_exponent: float | None = None,
+    shift: float | None = None,
     restarts: int = 1,
     combine: Combine = "consensus",
     step: solver.Step = "exact",
-    tol: float = 1e-2,
-    max_steps: int = 200,
+    tol: float | None = None,
+    max_steps: int | None = None,
     over_relaxation: float = 1.9,
     dtype: DTypeLike = jnp.float32,
     devices: Sequence[Any] | None = None,
@@ -68,24 +61,25 @@ def fit(
 ) -> Embedding:
     """Learns an embedding from a text, from counts or from a similarity matrix.
 
-    Ctrl-C while it solves ends it early and keeps what was learned, with a warning.
+    Ctrl-C while it solves ends it early and keeps what was learned, with a warning. A second one gives it up.
 
     Args:
-      source: a corpus, as `count` takes it; or what `count` returns; or S, as `solve` takes it.
+      source: a corpus, as `count` takes it; or what `count` returns; or S, as `similarity.from_matrix` takes
+        or returns it.
       num_topics: r, of each start.
       window: of a corpus: the largest distance at which two words are near each other; 8 if not given.
       key: from `jax.random.key`, or a whole number to make one of.
       words: of S, one for each row, where it does not bring them; otherwise they are called "0", "1", ...
-      weighting: how counts become S: see `similarity.from_counts`, as for the next two.
-      context_exponent: of PPMI.
-      shift: of PPMI.
+      weighting: how counts become S, "ppmi" if not given: see `similarity.from_counts`.
+      context_exponent: of PPMI, 0.75 if not given.
+      shift: of PPMI, 0 if not given.
       restarts: how many starts, each from a key of its own. Several devices solve several at once.
       combine: what several starts make: "consensus", whose Shat is the mean of theirs, with the topics of all
         of them; or the "best", with the lowest objective. A consensus is better for neighbors; its memory and
         the time of a question grow with the number of starts.
       step: as in `solve`.
-      tol: as in `solve`; coarser than there, because neighbors hardly change below it.
-      max_steps: as in `solve`.
+      tol: as in `solve`; if not given, 1e-3 for S, 1e-2 for text, whose neighbors hardly change below it.
+      max_steps: as in `solve`; if not given, 500 for S, 200 for text.
       over_relaxation: as in `solve`.
       dtype: float32, or float64 where JAX is configured for it.
       devices: to solve on, all local ones if not given.
@@ -105,121 +99,102 @@ def fit(
       'cup'
     """
     began = time.perf_counter()
-    unknown = sorted(set(counting) - set(inspect.signature(cooccurrence.count).parameters))
-    if unknown:
-        raise TypeError(f"fit has no option {unknown[0]!r}, nor has count")
+    matrix_given = is_matrix(source)
+    usual_tol, usual_steps = _FOR_S if matrix_given else _FOR_TEXT
+    tol = usual_tol if tol is None else tol
     num_topics = validation.whole("num_topics", num_topics, 1)
     restarts = validation.whole("restarts", restarts, 1)
-    max_steps = validation.whole("max_steps", max_steps, 1)
+    max_steps = validation.whole("max_steps", usual_steps if max_steps is None else max_steps, 1)
     if combine not in get_args(Combine):
         raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
+    if not np.isfinite(tol):
+        raise ValueError(f"tol must be finite, got {tol}")
     options = {**solver.checked_options(step, tol, max_steps, over_relaxation), "tol": float(tol)}
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {jnp.dtype(dtype).name}")
+    devices = _checked_devices(devices)
     seed, key = _key(key)
+    counting = _checked_counting(counting if window is None else {"window": window, **counting})
+    ppmi = {"context_exponent": context_exponent, "shift": shift}
+    ppmi = {name: value for name, value in ppmi.items() if value is not None}
+    weights = checked_weights(weighting, ppmi)
+    if words is not None and not matrix_given:
+        raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
+
     with ExitStack() as stack:
         tell = _progress(progress, stack)
-        weights = {"weighting": weighting, "context_exponent": context_exponent, "shift": shift}
-        learned = _similarity(source, words, window, weights, counting, tell)
-        num_words = len(learned.words)
+        if matrix_given:
+            named = {} if weighting is None else {"weighting": weighting}
+            given = from_matrix(source, words, {**counting, **named, **ppmi})
+        else:
+            given = from_corpus(source, counting, weights, tell)
+        num_words = len(given.words)
         if num_topics > num_words:
             raise ValueError(f"num_topics={num_topics}, but there are only {num_words} words")
-        layout = prepare(learned.S, dtype=dtype)
-        starts = []
-        for number, start_key in enumerate(jax.random.split(key, restarts)):
-            tell("starting", number, restarts, "starts")
-            starts.append(initialize.uniform(start_key, num_words, num_topics, dtype=dtype))
+        tell("starting", 0, restarts, "starts")
+        layout = prepare(given.S, dtype=dtype)
+        # Each is made when a device is free for it.
+        starts = [
+            partial(initialize.uniform, start_key, num_words, num_topics, dtype=dtype)
+            for start_key in jax.random.split(key, restarts)
+        ]
         tell("starting", restarts, restarts, "starts")
         finished = runs.solve_all(
-            starts, layout, **options, devices=devices or jax.local_devices(), progress=tell
+            starts, layout, **options, devices=devices, only_best=combine == "best", progress=tell
         )
     used = _usable(finished, restarts, tol, combine)
-    objectives = [float(run.solution.objective) for run in finished]
+    objectives = [float(solution.objective) for solution in finished]
     solving = {"num_topics": num_topics, "restarts": restarts, "combine": combine, **options}
     record = {
-        **learned.record,
-        "settings": {**learned.record["settings"], **solving, "dtype": jnp.dtype(dtype).name},
+        **given.record,
+        "settings": {**given.record["settings"], **solving, "dtype": jnp.dtype(dtype).name},
         "seed": seed,
-        "status": [Status(int(run.solution.status)).name.lower() for run in finished],
+        "status": [Status(int(solution.status)).name.lower() for solution in finished],
         "objective": [value if np.isfinite(value) else None for value in objectives],
-        "num_steps": [int(run.solution.num_steps) for run in finished],
-        "used": [number for number, run in enumerate(finished) if any(run is one for one in used)],
+        "num_steps": [int(solution.num_steps) for solution in finished],
+        "used": [number for number, solution in enumerate(finished) if any(solution is one for one in used)],
         "interrupted": len(finished) < restarts
-        or any(run.solution.status == Status.INTERRUPTED for run in finished),
+        or any(solution.status == Status.INTERRUPTED for solution in finished),
         "seconds": round(time.perf_counter() - began, 3),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": jax.local_devices()[0].device_kind,
         "versions": provenance.versions(),
     }
-    return _embedding(learned, used, finished, record)
+    return _embedding(given, used, finished, record)
 
 
-# --- From what is given to S ------------------------------------------------------------------------
+# --- What was asked for -----------------------------------------------------------------------------
 
 
-def _similarity(
-    source: Any,
-    words: Sequence[str] | None,
-    window: int | None,
-    weights: dict[str, Any],
-    counting: dict[str, Any],
-    tell: Progress,
-) -> _Learned:
-    """S by the shortest way from what is given; options that would have no effect are refused."""
-    if _is_matrix(source):
-        _refuse(counting | ({} if window is None else {"window": window}), "a matrix")
-        S = source if isinstance(source, Similarity) else similarity.from_matrix(source, words=words)
-        if isinstance(source, Similarity) and words is not None:
-            raise ValueError("words: a Similarity brings its own")
-        names = S.words or tuple(map(str, S.kept.tolist()))
-        record = {"corpus": {"name": None, "sha256": None}, "settings": {}}
-        return _Learned(S, names, None, {**record, "S": provenance.of_matrix(S.matrix, names)})
-    if words is not None:
-        raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
-    if isinstance(source, Counts):
-        _refuse(counting | ({} if window is None else {"window": window}), "counts")
-        counts, corpus = source, {"name": None, "sha256": None}
-    else:
-        corpus = provenance.of_corpus(source)
-        counts = cooccurrence.count(source, window=8 if window is None else window, progress=tell, **counting)
-    tell("weighting", 0, counts.matrix.nnz, "pairs")
-    S = similarity.from_counts(counts, **weights, drop_isolated=True)
-    tell("weighting", counts.matrix.nnz, counts.matrix.nnz, "pairs")
-    assert S.words is not None
-    record = {
-        "corpus": {**corpus, "num_tokens": int(counts.vocabulary.num_tokens)},
-        "S": provenance.of_matrix(S.matrix, S.words),
-        "settings": {"counting": counts.settings},
-        "weighting": {**weights, "log_sum": _log_sum(counts, weights["context_exponent"])},
-    }
-    return _Learned(S, S.words, counts, record)
+def _checked_counting(options: dict[str, Any]) -> dict[str, Any]:
+    known = set(inspect.signature(cooccurrence.count).parameters) - {"source", "progress"}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known | set(inspect.signature(fit).parameters), 1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            raise TypeError(f"fit has no option {name!r}, nor has count{hint}")
+    if options.get("subsample") is None and "seed" in options:
+        raise TypeError("seed is of subsample, which is not given: the seed of the starts is key")
+    return options
 
 
-def _is_matrix(source: Any) -> bool:
-    if isinstance(source, Similarity) or scipy.sparse.issparse(source):
-        return True
-    if isinstance(source, np.ndarray | jax.Array):
-        return source.ndim == 2 and source.dtype.kind in "biuf"
-    pair = isinstance(source, tuple | list) and len(source) == 2
-    return pair and all(
-        isinstance(part, np.ndarray | jax.Array) and part.dtype.kind in "iuf" for part in source
-    )
-
-
-def _refuse(options: dict[str, Any], given: str) -> None:
-    if options:
-        raise ValueError(f"{min(options)} is an option of counting a corpus, but the source is {given}")
-
-
-def _log_sum(counts: Counts, context_exponent: float) -> float:
-    margins = counts.matrix.sum(axis=1)
-    return float(np.logaddexp.reduce(context_exponent * np.log(margins[margins > 0])))
+def _checked_devices(devices: Any) -> list[Any]:
+    devices = jax.local_devices() if devices is None else devices
+    devices = list(devices) if isinstance(devices, Iterable) else [devices]
+    if not devices or not all(isinstance(device, jax.Device) for device in devices):
+        raise ValueError(f"devices must be some of jax.devices(), got {devices!r}")
+    return devices
 
 
 def _key(key: Any) -> tuple[Any, jax.Array]:
     """What is to be recorded of a key, and the key."""
-    if isinstance(key, jax.Array):
+    if isinstance(key, jax.Array) and key.ndim + jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         return np.asarray(data).tolist(), key
     number = validation.whole("key", key, 0)
+    if number >= 1 << 32:  # of which JAX would silently forget all but the last 32 bits
+        raise ValueError(f"key must be below 2^32, got {number}")
     return number, jax.random.key(number)
 
 
@@ -238,34 +213,37 @@ def _progress(progress: Progress | bool, stack: ExitStack) -> Progress:
 # --- From solutions to the embedding ----------------------------------------------------------------
 
 
-def _usable(finished: list[runs.Run], restarts: int, tol: float, combine: Combine) -> list[runs.Run]:
-    """The runs that the embedding is made of; says what did not go as it should."""
-    statuses = [Status(int(run.solution.status)) for run in finished]
-    used = [run for run, status in zip(finished, statuses, strict=True) if status != Status.NONFINITE]
-    if not used:
+def _usable(finished: list[Solution], restarts: int, tol: float, combine: Combine) -> list[Solution]:
+    """The solutions that the embedding is made of; says what did not go as it should."""
+    statuses = [Status(int(solution.status)) for solution in finished]
+
+    def of(*wanted: Status) -> list[Solution]:
+        return [one for one, status in zip(finished, statuses, strict=True) if status in wanted]
+
+    def share(number: int) -> str:
+        return f"{number} of {restarts} starts: " if restarts > 1 else ""
+
+    failed, stopped = of(Status.NONFINITE), of(Status.INTERRUPTED)
+    whole, short = of(Status.CONVERGED, Status.MAX_STEPS), of(Status.MAX_STEPS)
+    if not whole and not stopped:
         raise SolverError(f"all {restarts} starts: {MESSAGES[Status.NONFINITE]}")
-
-    def of(status: Status) -> str:
-        return f"{statuses.count(status)} of {restarts} starts: " if restarts > 1 else ""
-
-    if Status.NONFINITE in statuses:
-        _warn(f"{of(Status.NONFINITE)}{MESSAGES[Status.NONFINITE]}; left out")
-    if Status.INTERRUPTED in statuses:
-        _warn(f"{of(Status.INTERRUPTED)}{MESSAGES[Status.INTERRUPTED]}")
-    elif len(finished) < restarts:
-        _warn(f"interrupted; the embedding is of {len(finished)} of {restarts} starts")
-    if Status.MAX_STEPS in statuses:
-        last = [
-            run.solution for run, status in zip(finished, statuses, strict=True) if status == Status.MAX_STEPS
-        ]
-        change = max(float(solution.history.change[solution.num_steps]) for solution in last)
+    if failed:
+        _warn(f"{share(len(failed))}{MESSAGES[Status.NONFINITE]}; left out")
+    if stopped and not whole:
+        _warn(f"{share(len(stopped))}{MESSAGES[Status.INTERRUPTED]}")
+    elif stopped or len(finished) < restarts:
+        _warn(f"interrupted; the embedding is of the {len(whole)} of {restarts} starts that had finished")
+    if short:
+        changes = [solution.history.change[: int(solution.num_steps) + 1] for solution in short]
+        # The last step may have been refused, with a change of zero.
+        change = max(float(steps[steps > 0][-1]) for steps in changes)
         _warn(
-            f"{of(Status.MAX_STEPS)}not converged after {int(last[0].num_steps)} steps: the relative "
-            f"change of W is {change:.2g}, tol is {tol:g}; raise max_steps, or tol to be content with less"
+            f"{share(len(short))}not converged after {int(short[0].num_steps)} steps: the relative change "
+            f"of W is {change:.2g}, tol is {tol:g}; raise max_steps, or tol to be content with less"
         )
-    if combine == "best":
-        used = [min(used, key=lambda run: float(run.solution.objective))]
-    return used
+    # One that has hardly begun would blur what the others learned.
+    used = whole or stopped
+    return [min(used, key=lambda solution: float(solution.objective))] if combine == "best" else used
 
 
 def _warn(message: str) -> None:
@@ -273,30 +251,29 @@ def _warn(message: str) -> None:
 
 
 def _embedding(
-    learned: _Learned, used: list[runs.Run], finished: list[runs.Run], record: dict[str, Any]
+    given: Given, used: list[Solution], finished: list[Solution], record: dict[str, Any]
 ) -> Embedding:
-    blocks, plus = [], []
-    for run in used:
-        W = np.asarray(on_simplex(jnp.asarray(run.solution.W)))
-        order = np.argsort(-W.sum(axis=0, dtype=np.float64), kind="stable")
-        blocks.append(W[:, order])
-        plus.append(run.plus[order])
-    W = jnp.asarray(np.concatenate(blocks, axis=1) / np.asarray(len(blocks), blocks[0].dtype))
-    counts, kept = learned.counts, learned.S.kept
+    sizes = [solution.W.shape[1] for solution in used]
+    W = np.empty((len(given.words), sum(sizes)), used[0].W.dtype)
+    for solution, end in zip(used, np.cumsum(sizes).tolist(), strict=True):
+        block = np.asarray(on_simplex(jnp.asarray(solution.W)))
+        order = np.argsort(-block.sum(axis=0, dtype=np.float64), kind="stable")
+        np.divide(block[:, order], len(used), out=W[:, end - len(order) : end])
+    W = jnp.asarray(W)
+    counts, kept = given.counts, given.S.kept
     margins = word_counts = topic_coherence = None
     if counts is not None:
         margins, word_counts = counts.matrix.sum(axis=1)[kept], counts.vocabulary.counts[kept]
         _, top = first_words(W, topic_sizes(W), min(_COHERENCE_DEPTH, len(kept)))
         topic_coherence = coherence.npmi(counts.matrix, kept[top])
     return Embedding(
-        words=learned.words,
+        words=given.words,
         W=W,
-        starts=tuple(block.shape[1] for block in blocks),
+        starts=tuple(sizes),
         word_counts=word_counts,
         margins=margins,
-        plus=np.concatenate(plus),
         coherence=topic_coherence,
-        history=_history([run.solution.history for run in finished]),
+        history=_history([solution.history for solution in finished]),
         record=record,
     )
 

@@ -64,9 +64,10 @@ class Lexicon:
         if not isinstance(word, str):
             return UnknownWordError(f"a word must be a str, got {word!r}")
         compared = self.words[:_COMPARED]
-        folded: dict[str, str] = {}
+        spellings: dict[str, list[str]] = {}
         for known in compared:
-            folded.setdefault(known.casefold(), known)
-        close = difflib.get_close_matches(word.casefold(), folded, n=5, cutoff=0.7)
-        similar = f"; similar: {', '.join(repr(folded[key]) for key in close)}" if close else ""
+            spellings.setdefault(known.casefold(), []).append(known)
+        close = difflib.get_close_matches(word.casefold(), spellings, n=5, cutoff=0.7)
+        found = [repr(known) for key in close for known in spellings[key]][:5]
+        similar = f"; similar: {', '.join(found)}" if found else ""
         return UnknownWordError(f"{word!r} is not among the {len(self.words)} words{similar}")

@@ -5,7 +5,6 @@ from typing import Any
 
 import tqdm.auto
 
-
 # In place of the speed: both do not fit a terminal of 80 columns, and the time left says it too.
 _WITH_REMARK = "{l_bar}{bar}| {n:.0f}/{total:.0f} [{elapsed}<{remaining}{postfix}]"
 

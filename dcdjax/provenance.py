@@ -28,7 +28,9 @@ def of_corpus(source: Any) -> dict[str, Any]:
         return {"name": "standard input", "sha256": None}
     files = files_of(source)
     if files is None:
-        return {"name": str(getattr(source, "name", type(source).__name__)), "sha256": None}
+        name = getattr(source, "name", None)  # of an open file, unless it is known by a number only
+        name = Path(name).name if isinstance(name, str) else type(source).__name__
+        return {"name": name, "sha256": None}
     # The name alone, not the path: where it lay is nobody's business but its owner's.
     first = Path(os.fspath(source) if isinstance(source, str | os.PathLike) else files[0])
     name = (

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dcdjax.decomposition import on_simplex, row_root
+from dcdjax.decomposition import on_simplex
 
 # A row of scores is cut into so many equal parts of this length, of which only those with the largest maxima
 # are searched. Of 8, 16, 32 and 64 the fastest for 20,000 words, alone and in batches.
@@ -141,7 +141,6 @@ def words_of_topics(W: Float[Array, "words topics"], s: Float[Array, " topics"],
 @partial(jax.jit, static_argnames="max_steps")
 def fold_in(
     word_given_topic: Float[Array, "known topics"],
-    plus: Float[Array, " topics"],
     weights: Float[Array, " known"],
     *,
     tol: Float[Array, ""] | float = 1e-5,
@@ -149,14 +148,13 @@ def fold_in(
 ) -> Float[Array, " topics"]:
     """The row w of a new word from its similarities to known words, by the exact step for this row alone.
 
-    With s and plus fixed, w_k <- A_k / (plus_k + lam), A_k = 2 w_k sum_j (S_j / Shat_j) W_jk / s_k, minimizes
-    -2 sum_j S_j log Shat_j + sum_k plus_k w_k on the simplex, Shat_j = sum_k w_k W_jk / s_k. That is convex,
-    so any start leads to the same row, and never rises. A word that W was fitted to gets its own row back.
+    With the topics fixed, the gradient of -sum_j S_j log Shat_j, Shat_j = sum_k w_k W_jk / s_k, has no plus
+    part, and the root of the exact step is the sum that it divides by: w_k <- A_k / sum_l A_l, with
+    A_k = w_k sum_j (S_j / Shat_j) W_jk / s_k. That is convex on the simplex, so any start leads to the same
+    row, and never rises. The scale of the similarities does not matter.
 
     Args:
       word_given_topic: W_jk / s_k of known words j.
-      plus: of the gradient at W, in the units of `weights`; zero, where it is not known, takes the topics as
-        fixed distributions over words, and does not depend on the scale of the weights.
       weights: S_j >= 0 of these words, not all zero.
       tol: stop when no entry of w changes by more than this.
       max_steps: stop after this many steps.
@@ -164,9 +162,7 @@ def fold_in(
     Returns:
       The row.
     """
-    total = jnp.sum(weights)
-    weights, plus = weights / total, plus[None, :] / total
-    poles = plus - jnp.min(plus)
+    weights = weights / jnp.sum(weights)
     tiny = jnp.finfo(weights.dtype).tiny
 
     def unfinished(carry: tuple[Array, Array, Array]) -> Array:
@@ -177,10 +173,11 @@ def fold_in(
         w, _, step = carry
         Shat = jnp.matmul(word_given_topic, w, precision=lax.Precision.HIGHEST)
         Z = weights / jnp.maximum(Shat, tiny)
-        A = 2 * w * jnp.matmul(Z, word_given_topic, precision=lax.Precision.HIGHEST)
-        new = on_simplex(A[None, :] / (poles + row_root(A[None, :], poles)))[0]
+        A = w * jnp.matmul(Z, word_given_topic, precision=lax.Precision.HIGHEST)
+        new = on_simplex(A[None, :])[0]
         return new, jnp.max(jnp.abs(new - w)), step + 1
 
-    start = jnp.full_like(plus[0], 1 / plus.size)
-    w, _, _ = lax.while_loop(unfinished, one_step, (start, jnp.full_like(total, jnp.inf), jnp.int32(0)))
+    start = jnp.full_like(word_given_topic[0], 1 / word_given_topic.shape[1])
+    change = jnp.full_like(start[0], jnp.inf)
+    w, _, _ = lax.while_loop(unfinished, one_step, (start, change, jnp.int32(0)))
     return w

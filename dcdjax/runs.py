@@ -4,27 +4,31 @@ Steps are taken in short chunks by `solver.advance`, so that whoever waits can s
 can stop and keep what was learned. However the steps are cut, each result is to the bit that of `solve`.
 """
 
+import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax import decomposition, solver
+from dcdjax import solver
 from dcdjax.layout import Layout
 from dcdjax.parallel import Progress
 from dcdjax.solver import Solution, State, Status
 
-# How long a chunk of steps should take: short enough for a bar that moves and for Ctrl-C to be heard at once,
-# long enough that coming back to the host costs nothing. A single step may take longer.
+# How long a chunk of steps should take: short enough for a bar that moves, long enough that coming back to
+# the host costs nothing. A single step may take longer.
 _SECONDS_PER_CHUNK = 0.25
 # A chunk is no more than so many times as long as the last: the first steps do not tell the speed well.
 _GROWTH = 4
+# Between looks whether a chunk is done. Python hears of Ctrl-C only while it is not waiting in JAX.
+_SECONDS_PER_LOOK = 0.002
 
 _STATIC = ("step", "over_relaxation")
 _begin = jax.jit(solver.begin, static_argnames=(*_STATIC, "max_steps"))
@@ -32,20 +36,8 @@ _advance = jax.jit(solver.advance, static_argnames=_STATIC)
 _finish = jax.jit(solver.finish, static_argnames="step")
 
 
-class Run(NamedTuple):
-    """Where one start arrived.
-
-    Attributes:
-      solution: as from `solve`, on the host.
-      plus: the plus part of the gradient at its W on the simplex, in the units of S.
-    """
-
-    solution: Solution
-    plus: np.ndarray
-
-
 def solve_all(
-    starts: Sequence[Float[Array, "words topics"]],
+    starts: Sequence[Callable[[], Float[Array, "words topics"]]],
     layout: Layout,
     *,
     step: solver.Step,
@@ -53,23 +45,25 @@ def solve_all(
     max_steps: int,
     over_relaxation: float,
     devices: Sequence[Any],
+    only_best: bool = False,
     progress: Progress | None = None,
-) -> list[Run]:
+) -> list[Solution]:
     """Solves from each start, on as many devices at once as there are.
 
     Args:
-      starts: such as `solve` takes.
+      starts: functions that make what `solve` takes, called when it is needed.
       layout: of S.
       step: as in `solve`.
       tol: as in `solve`.
       max_steps: as in `solve`.
       over_relaxation: as in `solve`.
       devices: each works on one start at a time.
+      only_best: keep the W of the best alone; that of the others is then empty.
       progress: told the steps of all starts together and how many there are at most, objective and change.
 
     Returns:
-      A run for each start, in their order. After a KeyboardInterrupt those that have taken a step, with the
-      status INTERRUPTED where it came before their end.
+      A solution for each start, in their order, on the host. After a KeyboardInterrupt those of the starts
+      that have taken a step, with the status INTERRUPTED where it came before their end.
 
     Raises:
       KeyboardInterrupt: if no start has taken a step.
@@ -77,13 +71,13 @@ def solve_all(
     solve = _Solve(step=step, tol=tol, max_steps=max_steps, over_relaxation=over_relaxation)
     waiting = deque(enumerate(starts))
     lanes = [_Lane(solve, jax.device_put(layout, device), device) for device in devices[: len(starts)]]
-    runs: dict[int, Run] = {}
+    solutions: dict[int, Solution] = {}
     chunk = 1
 
     def report(remark: str) -> None:
         if progress is not None:
             busy = [lane for lane in lanes if lane.busy]
-            taken = sum(int(run.solution.num_steps) for run in runs.values())
+            taken = sum(int(solution.num_steps) for solution in solutions.values())
             done = taken + sum(lane.num_steps for lane in busy)
             most = taken + max_steps * (len(busy) + len(waiting))
             progress("solving", done, most, "steps", remark)
@@ -92,29 +86,37 @@ def solve_all(
         report("")
         while waiting or any(lane.busy for lane in lanes):
             fresh = [lane for lane in lanes if not lane.busy][: len(waiting)]
-            for lane in fresh:
-                lane.take(*waiting.popleft())
-            busy = [lane for lane in lanes if lane.busy]
-            began = time.perf_counter()
-            # Every device is given its work before any is waited for.
-            for lane, state in [(lane, lane.ahead(chunk)) for lane in busy]:
-                lane.arrive(state)
+            with _interruption_held():
+                for lane in fresh:
+                    lane.take(*waiting.popleft())
+                busy = [lane for lane in lanes if lane.busy]
+                began = time.perf_counter()
+                # Every device is given its work before any is waited for.
+                for lane in busy:
+                    lane.go(chunk)
+            for lane in busy:
+                lane.arrive()
             per_step = (time.perf_counter() - began) / chunk
             if not fresh:  # which would have been compiling
                 chunk = max(1, min(_GROWTH * chunk, int(_SECONDS_PER_CHUNK / per_step)))
             remark = _remark(busy)
             for lane in busy:
                 if lane.ended:
-                    runs[lane.number] = lane.run()
+                    solutions[lane.number] = lane.solution()
                     lane.state = None
+                    if only_best:
+                        _forget(solutions)
             report(remark)
     except KeyboardInterrupt:
         for lane in lanes:
+            lane.arrive()  # Python must not end while a device is still at work: it would crash
             if lane.busy and lane.num_steps:
-                runs[lane.number] = lane.run()
-        if not runs:
+                solutions[lane.number] = lane.solution()
+        if not solutions:
             raise
-    return [runs[number] for number in sorted(runs)]
+        if only_best:
+            _forget(solutions)
+    return [solutions[number] for number in sorted(solutions)]
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class _Lane:
     device: Any
     number: int = -1
     state: State | None = None
+    ahead: State | None = None  # where the device is going
     num_steps: int = 0
     status: int = 0
     objective: float = np.nan
@@ -151,38 +154,73 @@ class _Lane:
     def ended(self) -> bool:
         return self.status != Status.RUNNING or self.num_steps >= self.solve.max_steps
 
-    def take(self, number: int, start: Array) -> None:
-        start = jax.device_put(start, self.device)
-        self.state = _begin(start, self.layout, max_steps=self.solve.max_steps, **self.solve.kind)
+    def take(self, number: int, make: Callable[[], Array]) -> None:
+        start = jax.device_put(make(), self.device)
         self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
+        self.state = _begin(start, self.layout, max_steps=self.solve.max_steps, **self.solve.kind)
 
-    def ahead(self, num_steps: int) -> State:
-        until = min(self.num_steps + num_steps, self.solve.max_steps)
+    def go(self, num_steps: int) -> None:
+        """Sends the device on its way, and does not wait for it."""
         assert self.state is not None
-        return _advance(self.state, self.layout, until=until, tol=self.solve.tol, **self.solve.kind)
+        until = min(self.num_steps + num_steps, self.solve.max_steps)
+        self.ahead = _advance(self.state, self.layout, until=until, tol=self.solve.tol, **self.solve.kind)
 
-    def arrive(self, state: State) -> None:
-        seen = jax.device_get((state.num_steps, state.status, state.objective, self.layout.scale))
-        change = float(state.history.change[int(seen[0])])
-        self.state, self.change = state, change
-        self.num_steps, self.status, self.objective = int(seen[0]), int(seen[1]), float(seen[2] * seen[3])
+    def arrive(self) -> None:
+        """Waits for the device, and takes over where it has arrived."""
+        state: Any = self.state if self.ahead is None else self.ahead
+        while state is not None and not state.num_steps.is_ready():
+            time.sleep(_SECONDS_PER_LOOK)
+        if self.ahead is not None:
+            num_steps, status, objective, scale = (
+                np.asarray(x)
+                for x in (self.ahead.num_steps, self.ahead.status, self.ahead.objective, self.layout.scale)
+            )
+            self.change = float(self.ahead.history.change[int(num_steps)])
+            self.num_steps, self.status, self.objective = (
+                int(num_steps),
+                int(status),
+                float(objective * scale),
+            )
+            self.state, self.ahead = self.ahead, None
 
-    def run(self) -> Run:
+    def solution(self) -> Solution:
         assert self.state is not None
         solution = jax.device_get(_finish(self.state, self.layout, step=self.solve.step))
-        if not self.ended:
-            solution = solution._replace(status=np.int32(Status.INTERRUPTED.value))
-        plus = jax.device_get(_plus(self.state, self.layout, **self.solve.kind))
-        return Run(solution, plus)
+        if self.ended:
+            return solution
+        return solution._replace(status=np.int32(Status.INTERRUPTED.value))
 
 
-@partial(jax.jit, static_argnames=_STATIC)
-def _plus(state: State, layout: Layout, step: solver.Step, over_relaxation: float) -> Float[Array, " topics"]:
-    W, ZW = state.W, state.ZW
-    if step == "relaxed" and over_relaxation == 1:  # else it is on the simplex already
-        W = decomposition.on_simplex(W)
-        ZW = decomposition.sweep(W, layout.S_idx, layout.S_val).ZW
-    return layout.scale * decomposition.gradient(W, ZW).plus[0]
+@contextmanager
+def _interruption_held() -> Iterator[None]:
+    """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends."""
+    if threading.current_thread() is not threading.main_thread():  # which is the only one to be interrupted
+        yield
+        return
+    num_heard = 0
+
+    def hear(*_: Any) -> None:
+        nonlocal num_heard
+        num_heard += 1
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for _ in range(num_heard):
+            signal.raise_signal(signal.SIGINT)
+
+
+def _forget(solutions: dict[int, Solution]) -> None:
+    best = min(solutions, key=lambda number: (_failed(solutions[number]), float(solutions[number].objective)))
+    for number, solution in solutions.items():
+        if number != best:
+            solutions[number] = solution._replace(W=solution.W[:0])
+
+
+def _failed(solution: Solution) -> bool:
+    return int(solution.status) == Status.NONFINITE or not np.isfinite(float(solution.objective))
 
 
 def _remark(lanes: Sequence[_Lane]) -> str:

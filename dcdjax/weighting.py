@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy.sparse
 
+WEIGHTINGS = ("ppmi", "counts", "degree", "sinkhorn")
+
 # Entries worked on at once: their temporaries fit the cache, and the whole is never copied.
 _BLOCK = 1 << 17
 
@@ -76,6 +78,16 @@ def with_self(matrix: scipy.sparse.csr_array, share: float) -> scipy.sparse.csr_
     return result
 
 
+def check(weighting: str, *, context_exponent: float, shift: float) -> None:
+    """Refuses what `weighted` could not do, naming the argument."""
+    if weighting not in WEIGHTINGS:
+        raise ValueError(f"weighting must be one of {list(WEIGHTINGS)}, got {weighting!r}")
+    if not (np.isfinite(context_exponent) and context_exponent >= 0):
+        raise ValueError(f"context_exponent must be finite and not negative, got {context_exponent}")
+    if not np.isfinite(shift):
+        raise ValueError(f"shift must be finite, got {shift}")
+
+
 def weighted(
     counts: scipy.sparse.csr_array,
     weighting: str,
@@ -85,18 +97,13 @@ def weighted(
     words: Sequence[str] | None = None,
 ) -> scipy.sparse.csr_array:
     """The counts by the weighting of that name: see `similarity.from_counts` for the arguments."""
-    if not (np.isfinite(context_exponent) and context_exponent >= 0):
-        raise ValueError(f"context_exponent must be finite and not negative, got {context_exponent}")
-    if not np.isfinite(shift):
-        raise ValueError(f"shift must be finite, got {shift}")
+    check(weighting, context_exponent=context_exponent, shift=shift)
     weightings = {
         "ppmi": lambda: ppmi(counts, context_exponent=context_exponent, shift=shift),
         "counts": lambda: map_entries(counts, lambda values, _rows, _columns: values),
         "degree": lambda: degree(counts),
         "sinkhorn": lambda: sinkhorn(counts, words=words),
     }
-    if weighting not in weightings:
-        raise ValueError(f"weighting must be one of {list(weightings)}, got {weighting!r}")
     return weightings[weighting]()
 
 

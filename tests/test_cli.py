@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import scipy.sparse
 from test_fitting import THEMES, sentences
 
 import dcdjax
-from dcdjax import Embedding, cli, commands
+from dcdjax import Embedding, cli, shell
 
 
 def run(*command, **options):
@@ -55,9 +56,9 @@ def model(folder, corpus):
                           "--restarts", 2, "--seed", 3)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
-        r"18 words, \d+ pairs in S; 6 topics\nfrom 2 starts of \d+, \d+ steps \(converged\)", done.stdout
+        r"18 words, \d+ pairs in S\n2 starts of 3 topics; \d+, \d+ steps \(converged\); \d+ s\n", done.stdout
     )
-    assert f"Saved in {folder / 'model'}." in done.stdout
+    assert done.stdout.endswith(f"Saved in {folder / 'model'}\n")
     return folder / "model"
 
 
@@ -127,7 +128,7 @@ def test_fit_interrupted_saves_what_it_learned(folder, presses):
     code = (
         "import signal, sys; from dcdjax import cli, commands, runs\n"
         "arrive, save = runs._Lane.arrive, commands.save\n"
-        "runs._Lane.arrive = lambda *state: (arrive(*state), print('stepped', flush=True))\n"
+        "runs._Lane.arrive = lambda lane: (arrive(lane), print('stepped', flush=True))\n"
         f"again = lambda: [signal.raise_signal(signal.SIGINT) for _ in range({presses - 1})]\n"
         "commands.save = lambda *model: (again(), save(*model))\n"
         "sys.exit(cli.main(sys.argv[1:]))"
@@ -154,6 +155,51 @@ def test_fit_interrupted_saves_what_it_learned(folder, presses):
     assert Embedding.load(folder / f"stopped {presses}").record["num_steps"][0] >= 1
 
 
+def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus):
+    code = (
+        "import signal, sys; from dcdjax import cli, runs; arrive = runs._Lane.arrive\n"
+        "runs._Lane.arrive = lambda lane: (arrive(lane), signal.raise_signal(signal.SIGTERM))\n"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    before = Embedding.load(model).W
+    arguments = ("fit", corpus, "-o", model, "--topics", 3, "--tol", 0)
+    done = run(sys.executable, "-c", code, *map(str, arguments))
+    assert done.returncode == 130, done.stderr
+    np.testing.assert_array_equal(Embedding.load(model).W, before)
+    assert f"Saved in {model}-interrupted" in done.stdout
+    assert Embedding.load(f"{model}-interrupted").record["interrupted"]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 1.6, 2.2])
+def test_ctrl_c_at_any_moment_is_no_crash(folder, corpus, seconds):
+    arguments = ("fit", corpus, "-o", folder / "early", "--topics", 3, "--restarts", 2, "--tol", 0,
+                 "--max-steps", 100_000)  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "dcdjax", *map(str, arguments)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    if seconds > 0.5:  # earlier, Python itself is still starting
+        assert process.returncode == 130, errors
+        assert "Traceback" not in errors
+    assert process.returncode != -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_streams_are_no_crash(model, closed):
+    words = "-" if closed == "<&-" else "ship"
+    done = run("bash", "-c", f"{sys.executable} -m dcdjax neighbors {model} {words} {closed}")
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_words_that_share_no_topic_are_explained(folder, capsys):
+    import jax.numpy as jnp
+
+    Embedding(words=("a", "b"), W=jnp.eye(2)).save(folder / "eye")
+    assert "P(b | a) = 0.000000" in called(capsys, "explain", folder / "eye", "a", "b")
+
+
 def test_fit_refuses_before_it_reads(folder, corpus, capsys):
     taken = folder / "taken"
     taken.mkdir()
@@ -171,11 +217,11 @@ def test_fit_refuses_before_it_reads(folder, corpus, capsys):
 
 
 def test_what_cannot_be_saved_is_saved_elsewhere(model, folder, monkeypatch, tmp_path):
-    monkeypatch.setattr(commands.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shell.tempfile, "tempdir", str(tmp_path))
     blocked = folder / "blocked"
     blocked.write_text("a file")
     with pytest.raises(OSError, match=r"could not be written .* the model is saved in ") as caught:
-        commands.save(Embedding.load(model), str(blocked))
+        shell.save(Embedding.load(model), str(blocked))
     elsewhere = str(caught.value).split("saved in ")[1]
     assert Embedding.load(elsewhere).words == Embedding.load(model).words
 
@@ -195,7 +241,7 @@ def test_neighbors_as_a_table_and_as_json(model, capsys):
     tables = called(capsys, "neighbors", model, "ship", "oven", "-k", 2).split("\n\n")
     assert len(tables) == 2
     together = json.loads(called(capsys, "neighbors", model, "ship", "oven", "--together", "--json"))
-    assert together["word"] == "ship + oven"
+    assert together["words"] == ["ship", "oven"]
     assert together["neighbors"][0]["word"] == embedding.neighbors(["ship", "oven"], together=True)[0].word
     among = json.loads(called(capsys, "neighbors", model, "ship", "--json", "--among", "oven", "harbor"))
     assert [one["word"] for one in among["neighbors"]] == ["harbor", "oven"]
@@ -210,6 +256,16 @@ def test_words_come_from_a_pipe_and_answers_go_into_one(model):
     assert json.loads(done.stdout)["word"] == "ship"
 
 
+def test_unknown_words_do_not_keep_others_from_being_answered(model):
+    done = dcdjax_command("neighbors", model, "shipp", "ship", "zzz", "--json")
+    assert done.returncode == 2
+    assert [json.loads(line)["word"] for line in done.stdout.splitlines()] == ["ship"]
+    assert [line.split(" is not")[0] for line in done.stderr.splitlines()] == [
+        "dcdjax neighbors: 'shipp'",
+        "dcdjax neighbors: 'zzz'",
+    ]
+
+
 def test_topics(model, capsys):
     embedding = Embedding.load(model)
     lines = called(capsys, "topics", model, "-k", 4).splitlines()
@@ -222,8 +278,15 @@ def test_topics(model, capsys):
         assert float(weight) == pytest.approx(topic.weight, abs=1e-4)
         assert float(npmi) == pytest.approx(topic.coherence, abs=1e-3)
     listed = [json.loads(line) for line in called(capsys, "topics", model, "-k", 4, "--json").splitlines()]
-    assert [one["weight"] for one in listed] == sorted((one["weight"] for one in listed), reverse=True)
-    by_coherence = called(capsys, "topics", model, "--sort", "coherence", "-n", 2, "--json").splitlines()
+    assert [one["coherence"] for one in listed] == sorted((one["coherence"] for one in listed), reverse=True)
+    by_weight = called(capsys, "topics", model, "--sort", "weight", "-n", 2, "-k", 1, "--json").splitlines()
+    assert [json.loads(line)["weight"] for line in by_weight] == sorted(t.weight for t in embedding.topics())[
+        :-3:-1
+    ]
+    assert len(called(capsys, "topics", model, "-k", 1).splitlines()) == 7
+    message = called(capsys, "topics", model, "--of", "ship", "--sort", "weight", code=2)
+    assert "sorted by P(topic | word)" in message
+    by_coherence = called(capsys, "topics", model, "-n", 2, "--json").splitlines()
     values = [json.loads(line)["coherence"] for line in by_coherence]
     assert values == sorted((t.coherence or 0 for t in embedding.topics()), reverse=True)[:2]
     of = [json.loads(line) for line in called(capsys, "topics", model, "--of", "ship", "--json").splitlines()]
@@ -283,6 +346,12 @@ def test_export(model, folder, capsys):
     called(capsys, "export", model, folder / "vectors.txt", "--scaled")
     vectors = gensim.load_word2vec_format(folder / "vectors.txt")
     assert vectors["ship"] @ vectors["oven"] == pytest.approx(embedding.similarity("ship", "oven"), rel=1e-4)
+    done = run(sys.executable, "-m", "dcdjax", "export", str(model), "-")
+    assert done.stdout.splitlines()[0] == "18 6"
+    assert len(done.stdout.splitlines()) == 19
+    message = called(capsys, "export", model, model / "model.json", code=2)
+    assert "is in the model's own folder" in message
+    assert "is a folder" in called(capsys, "export", model, folder, code=2)
     called(capsys, "export", model, folder / "projector", "--format", "projector")
     assert (folder / "projector" / "vectors.tsv").exists()
     called(capsys, "export", model, folder / "vectors.npz", "--format", "numpy")
@@ -296,6 +365,11 @@ def test_export(model, folder, capsys):
     ("arguments", "message"),
     [
         (("neighbors", "MODEL", "shipp"), "'shipp' is not among the 18 words; similar: 'ship'"),
+        (("neighbors", "MODEL", "shipp", "oven", "--together"), "'shipp' is not among the 18 words"),
+        (("neighbors", "MODEL", "ship", "-k", str(10**24)), "dcdjax neighbors: "),
+        (("fit", "text9", "-o", "x"), "no such file or folder: text9; did you mean text8?"),
+        (("fit", "python-docs", "-o", "x", "--memory", "0"), "--memory must be at least 0.54 GB, got 0"),
+        (("fit", "python-docs", "-o", "x", "--max-steps", str(10**20)), "dcdjax fit: "),
         (("neighbors", "nowhere", "ship"), "nowhere is not a saved model"),
         (("topics", "MODEL", "--of", "zzz"), "'zzz' is not among the 18 words"),
         (("explain", "MODEL", "ship", "zzz"), "'zzz' is not among"),
@@ -322,7 +396,7 @@ def test_a_damaged_model_is_refused_in_one_line(model, folder, capsys):
 def test_a_traceback_where_it_is_asked_for(model, monkeypatch):
     monkeypatch.setenv("DCDJAX_TRACEBACK", "1")
     with pytest.raises(KeyError):
-        cli.main(["neighbors", str(model), "zzz"])
+        cli.main(["explain", str(model), "ship", "zzz"])
 
 
 @pytest.mark.parametrize(
@@ -333,6 +407,11 @@ def test_a_traceback_where_it_is_asked_for(model, monkeypatch):
         (("sing",), 2, "dcdjax: argument COMMAND: invalid choice: 'sing'"),
         (("demo", "--seed", "x"), 2, "dcdjax demo: argument --seed: invalid int value: 'x'"),
         (("demo", "--seed", "-1"), 2, "must be at least 0, got -1"),
+        (
+            ("fit", "text.txt", "-o", "x", "--num-topics", "5"),
+            2,
+            "dcdjax fit: unrecognized arguments: --num-topics 5 (see dcdjax fit --help)",
+        ),
         (("fit", "text.txt"), 2, "dcdjax fit: the following arguments are required: -o/--output"),
         (("neighbors", "model"), 2, "dcdjax neighbors: the following arguments are required: WORD"),
     ],
@@ -388,7 +467,7 @@ def test_words_that_a_terminal_would_act_upon_are_escaped(folder, capsys):
 
 
 def test_cores_are_jax_devices_unless_somebody_said_otherwise():
-    code = "from dcdjax.commands import use_cores; use_cores(3); import jax; print(len(jax.devices()))"
+    code = "from dcdjax.shell import use_cores; use_cores(3); import jax; print(len(jax.devices()))"
     environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS",)}
     assert run(sys.executable, "-c", code, env=environment).stdout == "3\n"
     flags = {**environment, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
@@ -406,7 +485,7 @@ def test_demo_learns_and_says_what_to_try_next(tmp_path, cached):
     [thread] = re.findall(r"^  thread +(.*)$", done.stdout, re.MULTILINE)
     locking = {"lock", "locks", "locked", "unlocked", "acquire", "acquired", "release", "waiting", "threads"}
     assert len(locking & set(thread.split())) >= 3
-    topics = done.stdout.split("Topics of the first start")[1].split("\n\n")[0].splitlines()[1:]
+    topics = done.stdout.split("most coherent topics of the first start")[1].split("\n\n")[0].splitlines()[1:]
     assert len(topics) == 8
     assert "Why are they similar?" in done.stdout
     embedding = Embedding.load(tmp_path / "dcdjax-demo")

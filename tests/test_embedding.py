@@ -68,6 +68,26 @@ def test_neighbors_of_words_together_are_those_of_the_mean_distribution(embeddin
     assert_answers(embedding.neighbors(["word3"], 5, together=True), embedding.neighbors("word3", 5))
 
 
+def test_a_question_of_very_many_words_takes_little_memory(monkeypatch):
+    import tracemalloc
+
+    num_words = 4000
+    W = jnp.asarray(random_W(np.random.default_rng(1), num_words, 2), jnp.float32)
+    embedding = Embedding(words=names(num_words), W=W)
+    asked = embedding.words[: num_words // 2]
+    few = embedding.neighbors(asked[:3], 5, together=True)
+    monkeypatch.setattr(answers, "_FEW", 2)
+    assert embedding.neighbors(asked[:3], 5, together=True) == few
+    embedding.neighbors(asked, 5, together=True)
+    tracemalloc.start()
+    found = embedding.neighbors(asked, 5, together=True)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not set(asked) & {pair.word for pair in found}
+    assert len(found) == 5
+    assert peak < 1 << 20  # pairs of them would be four million
+
+
 def test_neighbors_among_some_words(embedding):
     among = ["word5", "word3", "word60", "word5", "word61"]
     right = expected(shat(embedding.W)[3], [3], 10, among=[5, 60, 61])
@@ -159,6 +179,11 @@ def test_neighbors_have_the_similarity_they_say(embedding):
         assert pair.probability == pytest.approx(embedding.similarity("word9", pair.word), rel=1e-12)
 
 
+def test_answers_are_shown_as_pairs(embedding):
+    [pair] = embedding.neighbors("word3", 1)
+    assert repr(pair) == f"('{pair.word}', {pair.probability:.4g})"
+
+
 def test_topics_are_their_words_by_probability(embedding):
     W = np.asarray(embedding.W)
     word_given_topic = W / W.sum(axis=0)
@@ -235,6 +260,7 @@ def test_names_that_gensim_users_know(embedding):
     assert "nothing" not in embedding
     assert 3 not in embedding
     assert len(embedding) == NUM_WORDS
+    assert tuple(embedding) == embedding.words
     np.testing.assert_array_equal(embedding["word3"], embedding.W[3])
     np.testing.assert_array_equal(embedding[["word3", "word1"]], embedding.W[jnp.array([3, 1])])
 
@@ -275,12 +301,9 @@ def test_a_new_word_lies_where_its_neighbors_are():
 def test_in_a_consensus_each_start_has_a_row_of_its_own():
     rng = np.random.default_rng(7)
     W1, W2 = random_W(rng, 20, 3), random_W(rng, 20, 4)
-    plus = rng.uniform(0.5, 2, 7)
-    both = Embedding(
-        words=names(20), W=jnp.asarray(np.concatenate([W1, W2], axis=1) / 2), starts=(3, 4), plus=plus
-    )
-    first = Embedding(words=names(20), W=jnp.asarray(W1), plus=plus[:3])
-    second = Embedding(words=names(20), W=jnp.asarray(W2), plus=plus[3:])
+    both = Embedding(words=names(20), W=jnp.asarray(np.concatenate([W1, W2], axis=1) / 2), starts=(3, 4))
+    first = Embedding(words=names(20), W=jnp.asarray(W1))
+    second = Embedding(words=names(20), W=jnp.asarray(W2))
     counts = {"word1": 2.0, "word5": 1.0, "word9": 3.0}
     alone = np.concatenate([first.fold_in(counts), second.fold_in(counts)]) / 2
     np.testing.assert_allclose(both.fold_in(counts), alone, atol=1e-9)
@@ -315,8 +338,45 @@ def test_what_folding_in_refuses(embedding):
     with pytest.raises(ValueError, match="'word3' has nan"):
         embedding.fold_in({"word3": float("nan")})
     for nothing in ({}, {"word3": 0}):
-        with pytest.raises(ValueError, match="they say nothing"):
+        with pytest.raises(ValueError, match="none of a known word is positive"):
             embedding.fold_in(nothing)
+
+
+def test_folding_in_says_what_it_takes(embedding, unchecked_annotations):
+    with pytest.raises(ValueError, match="counts must map words to numbers, got 'word3'"):
+        embedding.fold_in(["word3"])
+
+
+def test_counts_of_any_size_are_folded_in(embedding):
+    usual = embedding.fold_in({"word3": 1.0, "word9": 2.0})
+    for scale in (1e-50, 1e60, 1e-300, 1e307):
+        row = embedding.fold_in({"word3": scale, "word9": 2 * scale})
+        np.testing.assert_allclose(row, usual, rtol=1e-6)
+
+
+def test_words_no_nearer_than_by_chance_say_nothing():
+    settings = {"weighting": "ppmi", "context_exponent": 1.0, "shift": 5.0, "log_sum": 0.0}
+    words, W = ("a", "b"), jnp.full((2, 1), 1.0)
+    shifted = Embedding(words=words, W=W, margins=np.ones(2), record={"weighting": settings})
+    with pytest.raises(ValueError, match="no known word is nearer than by chance"):
+        shifted.fold_in({"a": 1})
+    assert Embedding(words=words, W=W, margins=np.ones(2)).fold_in({"a": 1}).tolist() == [1.0]
+
+
+def test_a_row_may_be_asked_about_as_a_word(embedding):
+    row = embedding["word12"]
+    assert embedding.topics_of(row, 3) == embedding.topics_of("word12", 3)
+    for pair in (("word12", "word5"), (row, "word5"), ("word5", row)):
+        assert embedding.similarity(*pair) == pytest.approx(embedding.similarity("word12", "word5"), rel=1e-9)
+        shares = embedding.explain(*pair)
+        assert [share.topic for share in shares] == [s.topic for s in embedding.explain("word12", "word5")]
+        assert sum(share.probability for share in shares) == pytest.approx(embedding.similarity(*pair))
+    several = embedding.similarity(embedding[["word1", "word2"]], "word5")
+    np.testing.assert_allclose(several, embedding.similarity(["word1", "word2"], "word5"))
+    with pytest.raises(ValueError, match="word must be one word or one row, got 2"):
+        embedding.topics_of(["word1", "word2"])
+    with pytest.raises(ValueError, match="there is none to ask about"):
+        embedding.neighbors(np.zeros((0, NUM_TOPICS)), together=True)
 
 
 # --- What it refuses --------------------------------------------------------------------------------
@@ -331,6 +391,9 @@ def test_an_unknown_word_gets_words_of_similar_spelling(embedding, word):
 
 def test_case_makes_no_difference_to_what_is_similar():
     embedding = Embedding(words=("Paris", "NASA", "tea"), W=jnp.full((3, 1), 1.0))
+    both = Embedding(words=("King", "taking", "king"), W=jnp.full((3, 1), 1.0))
+    with pytest.raises(KeyError, match="similar: 'King', 'king'"):
+        both.neighbors("kingg")
     for word, similar in (("paris", "Paris"), ("nasa", "NASA"), ("TEA", "tea")):
         with pytest.raises(KeyError, match=f"similar: '{similar}'"):
             embedding.neighbors(word)
@@ -376,7 +439,8 @@ W_GOOD = np.array([[0.5, 0.5], [0.1, 0.9]])
         ({"words": None}, "words: an embedding needs them"),
         ({"starts": (1, 2)}, r"starts must add up to the 2 topics of W, got \(1, 2\)"),
         ({"starts": (2, 0)}, "starts must add up"),
-        ({"plus": np.ones(3)}, r"plus must have 2 entries, got shape \(3,\)"),
+        ({"margins": np.ones(3)}, r"margins must have 2 entries, got shape \(3,\)"),
+        ({"coherence": np.ones(2)}, r"coherence must be \(topics, depth\), got shape \(2,\)"),
         ({"word_counts": np.ones(1)}, "word_counts must have 2 entries"),
         ({"coherence": np.ones((3, 2))}, "coherence must have 2 entries"),
     ],
@@ -398,7 +462,6 @@ def full():
         starts=(1, 3),
         word_counts=np.arange(6, 0, -1),
         margins=rng.random(6),
-        plus=rng.random(4).astype(np.float32),
         coherence=np.array([[np.nan, 0.5]] * 4),
         history={"objective": np.array([[3.0, 2.0], [3.0, np.nan]])},
         record={
@@ -416,7 +479,7 @@ def test_what_was_saved_comes_back(full, tmp_path):
     assert loaded.starts == full.starts
     assert loaded.record == full.record
     assert isinstance(loaded.W, jax.Array)
-    for name in ("W", "word_counts", "margins", "plus", "coherence"):
+    for name in ("W", "word_counts", "margins", "coherence"):
         one, other = getattr(loaded, name), getattr(full, name)
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)

@@ -78,10 +78,8 @@ def test_text_counts_and_S_give_the_same(learned, tmp_path):
     path.write_text("\n".join(sentences()))
     for source, more in ((counts, {}), (S, {}), (path, {"window": 5})):
         embedding = fit(source, **{**options, **more})
-        assert embedding.plus is not None
         assert embedding.words == learned.words
         np.testing.assert_array_equal(embedding.W, learned.W)
-        np.testing.assert_allclose(embedding.plus, learned.plus, rtol=1e-6)
 
 
 def test_every_form_of_S_is_taken():
@@ -111,27 +109,43 @@ def test_a_new_word_is_weighted_by_the_counts_that_were_learned_from(learned):
     assert {pair.word for pair in learned.neighbors(row, 6)} == set(THEMES["sea"].split())
 
 
-@pytest.mark.parametrize("weighting", ["ppmi", "counts", "degree"])
-def test_folding_in_a_word_that_was_learned_gives_its_row(weighting):
+@pytest.mark.parametrize("weighting", ["ppmi", "degree"])
+def test_folding_in_a_word_that_was_learned_gives_nearly_its_row(weighting):
     counts = dcdjax.count(sentences(), window=5)
-    embedding = fit(counts, num_topics=3, key=0, tol=1e-9, max_steps=5000, weighting=weighting,
-                    over_relaxation=1.0, dtype=jnp.float64, progress=False)  # fmt: skip
-    number = counts.words.index("ship")
-    # The row of a word holds its pairs with itself; of these a new word has none.
-    known = {word: counts.matrix[number, n] for n, word in enumerate(counts.words) if n != number}
-    folded = embedding.fold_in(known)
-    assert folded.argmax() == embedding["ship"].argmax()
-    np.testing.assert_allclose(folded, embedding["ship"], atol=0.08)
-
-
-def test_folding_in_a_row_of_S_gives_it_back():
-    dense = random_S(np.random.default_rng(2), 15)
     embedding = fit(
-        dense, num_topics=3, key=0, tol=1e-11, max_steps=50_000, dtype=jnp.float64, progress=False
+        counts, num_topics=3, key=0, tol=1e-4, max_steps=5000, weighting=weighting, progress=False
     )
-    for word in (0, 7):
-        row = {str(n): dense[word, n] for n in range(15)}
-        np.testing.assert_allclose(embedding.fold_in(row), embedding[str(word)], atol=1e-3)
+    for word in ("ship", "oven", "judge"):
+        number = counts.words.index(word)
+        known = {other: counts.matrix[number, n] for n, other in enumerate(counts.words) if n != number}
+        folded = embedding.fold_in(known)
+        assert np.abs(folded - embedding[word]).sum() / 2 < 0.1
+        near = [pair.word for pair in embedding.neighbors(word, 5)]
+        assert set(near) <= {pair.word for pair in embedding.neighbors(folded, 6)}
+
+
+def test_a_few_counts_are_enough_to_fold_a_word_in(learned):
+    for theme in THEMES.values():
+        words = theme.split()
+        row = learned.fold_in({words[0]: 1})
+        assert {pair.word for pair in learned.neighbors(row, 6)} == set(words)
+
+
+def test_no_row_without_all_others(learned):
+    sinkhorn = fit(sentences(), num_topics=3, key=0, weighting="sinkhorn", progress=False)
+    with pytest.raises(ValueError, match="'sinkhorn' has no row without all others"):
+        sinkhorn.fold_in({"ship": 1})
+    assert sinkhorn.fold_in({"ship": 1}, weighted=True).sum() == pytest.approx(1)
+
+
+def test_a_matrix_is_solved_further_than_a_text():
+    group = np.repeat(np.arange(3), 20)
+    S = 1 + 0.2 * (group[:, None] == group)  # hardly any groups, and a plateau on the way to them
+    for key in range(4):
+        embedding = fit(S, num_topics=3, key=key, progress=False)
+        topic = np.asarray(embedding.W).argmax(axis=1)
+        assert len({(g, t) for g, t in zip(group.tolist(), topic.tolist(), strict=True)}) == 3
+        assert embedding.record["settings"]["tol"] == 1e-3
 
 
 def test_float64_where_asked_for(learned):
@@ -152,15 +166,15 @@ def test_runs_are_to_the_bit_what_solve_gives(step, over_relaxation, monkeypatch
     S = similarity.from_matrix(random_S(np.random.default_rng(3), 20))
     starts = initialize.uniform(jax.random.key(1), 20, 3, restarts=3)
     options = {**SOLVING, "step": step, "over_relaxation": over_relaxation}
-    found = runs.solve_all(list(starts), dcdjax.prepare(S), **options, devices=DEVICES)
-    for start, run in zip(starts, found, strict=True):
-        alone = dcdjax.solve(start, S, **options)
-        jax.tree.map(np.testing.assert_array_equal, run.solution, alone)
-        W = np.asarray(alone.W, np.float64)
-        W /= W.sum(axis=1, keepdims=True)
-        s = W.sum(axis=0)
-        ZW = (S.matrix.toarray() / (W @ (W / s).T)) @ W
-        np.testing.assert_allclose(run.plus, (W * ZW).sum(axis=0) / s**2, rtol=1e-4)
+    makers = [lambda start=start: start for start in starts]
+    found = runs.solve_all(makers, dcdjax.prepare(S), **options, devices=DEVICES)
+    alone = [dcdjax.solve(start, S, **options) for start in starts]
+    for solution, expected in zip(found, alone, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, solution, expected)
+    best = runs.solve_all(makers, dcdjax.prepare(S), **options, devices=DEVICES, only_best=True)
+    winner = int(np.argmin([float(one.objective) for one in alone]))
+    assert [len(solution.W) for solution in best] == [20 * (number == winner) for number in range(3)]
+    np.testing.assert_array_equal(best[winner].W, alone[winner].W)
 
 
 def test_several_devices_share_the_starts(tmp_path):
@@ -188,7 +202,7 @@ assert many.W.shape == (30, 28) and len(many.record["num_steps"]) == 7
 
 def test_a_consensus_has_the_mean_of_all_shat_and_the_best_the_lowest_objective():
     S = random_S(np.random.default_rng(4), 25)
-    options = {"num_topics": 3, "key": 0, "restarts": 4, "max_steps": 500, "progress": False}
+    options = {"num_topics": 3, "key": 0, "restarts": 4, "tol": 1e-2, "progress": False}
     both, best = fit(S, **options), fit(S, combine="best", **options)
     keys = jax.random.split(jax.random.key(0), 4)
     # Each start alone: its key is one of those that the seed is split into.
@@ -350,7 +364,7 @@ def test_starts_that_fail_are_left_out(monkeypatch):
             found = solve_all(*arguments, **options)
             bad = np.int32(Status.NONFINITE.value)
             return [
-                run._replace(solution=run.solution._replace(status=bad, objective=np.float32("nan")))
+                run._replace(status=bad, objective=np.float32("nan"))
                 if number in numbers else run
                 for number, run in enumerate(found)
             ]  # fmt: skip
@@ -393,8 +407,17 @@ S_SMALL = random_S(np.random.default_rng(0), 6)
         (["tea cup"], {"words": ["a", "b"]}, "words: these are counted"),
         (["tea cup"], {"progress": 7}, "progress must be True, False or callable"),
         ([""], {}, "the corpus holds no token"),
-        (S_SMALL, {"window": 3}, "window is an option of counting a corpus, but the source is a matrix"),
-        (S_SMALL, {"max_words": 3}, "max_words is an option of counting"),
+        (["tea cup"], {"shift": float("nan")}, "shift must be finite"),
+        (["tea cup"], {"weighting": "counts", "shift": 1.0}, "shift is an option of the weighting 'ppmi'"),
+        (["tea cup"], {"tol": float("inf")}, "tol must be finite, got inf"),
+        (["tea cup"], {"dtype": jnp.float16}, "dtype must be float32 or float64, got float16"),
+        (["tea cup"], {"devices": 5}, "devices must be some of jax.devices"),
+        (["tea cup"], {"devices": []}, "devices must be some of jax.devices"),
+        (["tea cup"], {"key": 1 << 32}, "key must be below 2.32, got 4294967296"),
+        (S_SMALL, {"window": 3}, "window is an option of making S from a corpus, but the source is S itself"),
+        (S_SMALL, {"max_words": 3}, "max_words is an option of making S"),
+        (S_SMALL, {"weighting": "ppmi"}, "weighting is an option of making S"),
+        (S_SMALL, {"shift": 0.0}, "shift is an option of making S"),
         (S_SMALL, {"words": ["a"]}, "words: 1 of them for 6 rows"),
         (np.triu(S_SMALL), {}, "S is not symmetric"),
     ],
@@ -405,13 +428,15 @@ def test_what_is_refused(source, options, message, unchecked_annotations):
 
 
 def test_unknown_options_and_no_key(unchecked_annotations):
-    with pytest.raises(TypeError, match="fit has no option 'num_topic', nor has count"):
+    with pytest.raises(TypeError, match="no option 'num_topic', nor has count: did you mean num_topics"):
         fit(["tea cup"], num_topic=3, key=0)
+    with pytest.raises(TypeError, match="the seed of the starts is key"):
+        fit(["tea cup"], seed=3, key=0)
     with pytest.raises(TypeError, match="key"):
         fit(["tea cup"], num_topics=2)  # pyright: ignore[reportCallIssue]
     counts = dcdjax.count(["tea cup", "tea cup"])
     with pytest.raises(
-        ValueError, match="window is an option of counting a corpus, but the source is counts"
+        ValueError, match="window is an option of making S from a corpus, but the source is counts"
     ):
         fit(counts, num_topics=2, window=3, key=0)
     with pytest.raises(ValueError, match="words: a Similarity brings its own"):
@@ -444,15 +469,18 @@ def test_an_interruption_keeps_what_was_learned(restarts, monkeypatch):
 
 def test_an_interruption_after_some_starts_keeps_those():
     def interrupt(stage, done, total, unit, detail=""):
-        if stage == "solving" and total < 3 * 200:  # the first has finished
+        if stage == "solving" and total < 3 * 500 - 10:  # the first has finished
             raise KeyboardInterrupt
 
     S = random_S(np.random.default_rng(0), 12)
     options = {"num_topics": 3, "key": 0, "tol": 0.05, "restarts": 3, "devices": DEVICES[:1]}
-    with pytest.warns(NotConvergedWarning, match="interrupted; the embedding is of 1 of 3 starts"):
+    message = "interrupted; the embedding is of the 1 of 3 starts that had finished"
+    with pytest.warns(NotConvergedWarning, match=message):
         stopped = fit(S, progress=interrupt, **options)
-    assert stopped.record["status"] == ["converged"]
+    assert stopped.record["status"] in (["converged"], ["converged", "interrupted"])
+    assert stopped.record["used"] == [0]
     assert stopped.record["interrupted"]
+    # One that had hardly begun would blur what the other learned.
     assert stopped.W.shape == (12, 3)
 
 
