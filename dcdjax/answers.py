@@ -111,7 +111,8 @@ def _in_words(
         left_out = np.stack([np.isin(*pair) for pair in zip(places, asked, strict=True)])
     ends = np.minimum((~left_out & (values > -np.inf)).sum(axis=1), k).tolist()
     order = left_out.argsort(axis=1, kind="stable")[:, :k]
-    values, places = (np.take_along_axis(array, order, axis=1) for array in (values, places))
+    rows = np.arange(num_questions)[:, None]
+    values, places = values[rows, order], places[rows, order]
     pairs = zip(words[places].ravel().tolist(), values.ravel().tolist(), strict=True)
     # Calling WordProbability takes three times as long.
     flat = list(map(tuple.__new__, itertools.repeat(WordProbability), pairs))
