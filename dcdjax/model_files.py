@@ -234,7 +234,10 @@ def _read_record(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} is not a saved model: it has no file {_RECORD}")
     with matrix_files.naming(path):
         text = path.read_bytes()
-        described = json.loads(text.decode("ascii"), object_pairs_hook=_without_duplicates)
+        try:
+            described = json.loads(text.decode("ascii"), object_pairs_hook=_without_duplicates)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"it is cut off or damaged ({error})") from None
         if not isinstance(described, dict) or described.get("format") != _FORMAT:
             raise ValueError("it is no model that dcdjax saved")
         if (version := described.get("version")) != _VERSION:
@@ -242,7 +245,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
         # Of the bytes as they are: what is parsed from them could come from other bytes too.
         length = len(_ending(b""))
         if text[-length:] != _ending(text[:-length] + b"}"):
-            raise ValueError("it is damaged or was edited: its sha256 is another")
+            raise ValueError("it is damaged or was edited: its sha256 does not match")
         if not re.fullmatch(r"model-[0-9a-f]{16}\.safetensors", described["tensors_file"]):
             raise ValueError(f"it names the tensors {described['tensors_file']!r}, as dcdjax never does")
         if not isinstance(described["record"], dict):
@@ -265,7 +268,7 @@ def _read_tensors(path: Path, described: Mapping[str, Any]) -> dict[str, np.ndar
             raise ValueError(f"it is {found} bytes long, not {size!r}")
         content = file.read(found)
     if hashlib.sha256(content).hexdigest() != digest:
-        raise ValueError(f"it is damaged or not the one that {_RECORD} was saved with: its sha256 is another")
+        raise ValueError(f"it is damaged, or not what {_RECORD} was saved with: its sha256 does not match")
     try:
         return dict(sorted(safetensors.numpy.load(content).items()))
     except safetensors.SafetensorError as error:

@@ -402,8 +402,8 @@ def test_an_edited_word(folder):
         ({"tensors_bytes": 2**70}, f"bytes long, not {2**70}"),
         ({"tensors_bytes": -1}, "bytes long, not -1"),
         ({"tensors_bytes": "many"}, "bytes long, not 'many'"),
-        ({"tensors_sha256": "0" * 64}, "sha256 is another"),
-        ({"tensors_sha256": None}, "sha256 is another"),
+        ({"tensors_sha256": "0" * 64}, "sha256 does not match"),
+        ({"tensors_sha256": None}, "sha256 does not match"),
         ({"record": [1]}, r"its record is \[1\]"),
         ({"record": None}, "its record is None"),
     ],
@@ -428,7 +428,7 @@ def test_records_without_a_key(folder, key):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "Expecting value"),
+        (b"", "it is cut off or damaged"),
         (b"[]", "no model that dcdjax saved"),
         (b"{}", "no model that dcdjax saved"),
         (b"[" * 1_000_000, "recursion"),
