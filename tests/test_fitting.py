@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -510,13 +509,11 @@ embedding.save({str(tmp_path / "model")!r})
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "stepping\n"
-    sent = time.perf_counter()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     # The warning points to the line that called fit.
     assert "<string>:8: NotConvergedWarning: interrupted; W is what was learned until then" in errors
-    assert time.perf_counter() - sent < 60
     embedding = Embedding.load(tmp_path / "model")
     assert embedding.record["status"] == ["interrupted"]
     assert embedding.record["num_steps"][0] >= 1

@@ -367,7 +367,7 @@ def test_every_other_length_is_refused(folder, which):
 def test_tensors_of_another_model(folder, tmp_path):
     save(tmp_path / "other", TENSORS | {"W": TENSORS["W"] + 1}, RECORD)
     files_of(tmp_path / "other")[1].replace(files_of(folder)[1])
-    with pytest.raises(ValueError, match=r"model-.*\.safetensors: it is damaged or not the one"):
+    with pytest.raises(ValueError, match=r"model-.*\.safetensors: it is damaged, or not what"):
         load(folder)
 
 
@@ -679,18 +679,6 @@ def test_savers_take_turns(folder):
         os.close(descriptor)
         saver.join()
     assert same(load(folder), OTHER, {})
-
-
-def test_a_model_of_usual_size_loads_fast(tmp_path):
-    words = [f"word{n}" for n in range(20_000)]
-    save(tmp_path, {"W": np.ones((20_000, 200), np.float32)}, {"words": words})
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        _, record = load(tmp_path)
-        seconds.append(time.perf_counter() - start)
-        assert record["words"] == words
-    assert min(seconds) < 0.3  # 0.03 on a quiet machine
 
 
 def test_jax_is_not_imported():
