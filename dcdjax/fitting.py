@@ -232,7 +232,8 @@ def _usable(finished: list[Solution], restarts: int, tol: float, combine: Combin
     if stopped and not whole:
         _warn(f"{share(len(stopped))}{MESSAGES[Status.INTERRUPTED]}")
     elif stopped or len(finished) < restarts:
-        _warn(f"interrupted; the embedding is of the {len(whole)} of {restarts} starts that had finished")
+        kept = "best of those so far" if combine == "best" else f"{len(whole)} that had finished"
+        _warn(f"interrupted after {len(whole)} of {restarts} starts; the embedding is of the {kept}")
     if short:
         changes = [solution.history.change[: int(solution.num_steps) + 1] for solution in short]
         # The last step may have been refused, with a change of zero.
@@ -241,9 +242,10 @@ def _usable(finished: list[Solution], restarts: int, tol: float, combine: Combin
             f"{share(len(short))}not converged after {int(short[0].num_steps)} steps: the relative change "
             f"of W is {change:.2g}, tol is {tol:g}; raise max_steps, or tol to be content with less"
         )
+    if combine == "best":
+        return [min(whole + stopped, key=lambda solution: float(solution.objective))]
     # One that has hardly begun would blur what the others learned.
-    used = whole or stopped
-    return [min(used, key=lambda solution: float(solution.objective))] if combine == "best" else used
+    return whole or stopped
 
 
 def _warn(message: str) -> None:

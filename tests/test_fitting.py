@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from problems import random_S
+from problems import pair, random_S
 
 import dcdjax
 from dcdjax import Embedding, coherence, fit, fitting, initialize, runs, similarity, solver
@@ -182,7 +182,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 3)
 import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
 import numpy as np, dcdjax
-from problems import random_S
+from problems import pair, random_S
 S = random_S(np.random.default_rng(3), 30)
 options = dict(num_topics=4, key=5, restarts=7, max_steps=300, progress=False)
 seen = set()
@@ -473,7 +473,7 @@ def test_an_interruption_after_some_starts_keeps_those():
 
     S = random_S(np.random.default_rng(0), 12)
     options = {"num_topics": 3, "key": 0, "tol": 0.05, "restarts": 3, "devices": DEVICES[:1]}
-    message = "interrupted; the embedding is of the 1 of 3 starts that had finished"
+    message = "interrupted after 1 of 3 starts; the embedding is of the 1 that had finished"
     with pytest.warns(NotConvergedWarning, match=message):
         stopped = fit(S, progress=interrupt, **options)
     assert stopped.record["status"] in (["converged"], ["converged", "interrupted"])
@@ -481,6 +481,26 @@ def test_an_interruption_after_some_starts_keeps_those():
     assert stopped.record["interrupted"]
     # One that had hardly begun would blur what the other learned.
     assert stopped.W.shape == (12, 3)
+
+
+@pytest.mark.parametrize("key", range(6))
+def test_the_best_may_be_one_that_was_interrupted(key, monkeypatch):
+    monkeypatch.setattr(runs, "_SECONDS_PER_CHUNK", 1e-9)
+
+    def interrupt(stage, done, total, unit, detail=""):
+        if stage == "solving" and done >= 5 + 4:
+            raise KeyboardInterrupt
+
+    S = random_S(np.random.default_rng(0), 12)
+    options = {"num_topics": 3, "tol": 0.0, "max_steps": 5, "restarts": 2, "devices": DEVICES[:1]}
+    with pytest.warns(NotConvergedWarning) as caught:
+        stopped = fit(S, **options, key=key, combine="best", progress=interrupt)
+    assert "the embedding is of the best of those so far" in str(caught[0].message)
+    assert stopped.record["status"] == ["max_steps", "interrupted"]
+    assert stopped.record["used"] == [int(np.argmin(stopped.record["objective"]))]
+    idx, val = pair(S, np.float32)
+    found = float(dcdjax.objective(stopped.W, idx, val))
+    assert found == pytest.approx(min(stopped.record["objective"]), rel=1e-4)
 
 
 @pytest.mark.parametrize("stage", ["reading", "counting", "solving"])
