@@ -70,7 +70,7 @@ def solve_all(
     """
     solve = _Solve(step=step, tol=tol, max_steps=max_steps, over_relaxation=over_relaxation)
     waiting = deque(enumerate(starts))
-    lanes = [_Lane(solve, jax.device_put(layout, device), device) for device in devices[: len(starts)]]
+    lanes = [_Lane(solve, _on(device, layout), device) for device in devices[: len(starts)]]
     solutions: dict[int, Solution] = {}
     chunk = 1
 
@@ -210,6 +210,11 @@ def _interruption_held() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         for _ in range(num_heard):
             signal.raise_signal(signal.SIGINT)
+
+
+def _on(device: Any, layout: Layout) -> Layout:
+    # Array by array: older JAX would try the record with something else than arrays in it.
+    return jax.tree.map(lambda array: jax.device_put(array, device), layout)
 
 
 def _forget(solutions: dict[int, Solution]) -> None:

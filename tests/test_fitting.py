@@ -517,7 +517,7 @@ def test_ctrl_c_in_a_real_process(tmp_path):
     code = f"""
 import numpy as np, scipy.sparse, warnings, dcdjax
 rng = np.random.default_rng(0)
-S = scipy.sparse.random_array((3000, 3000), density=0.02, rng=rng)
+S = scipy.sparse.csr_array((rng.random((3000, 3000)) < 0.02).astype(float))
 S = S + S.T + scipy.sparse.eye_array(3000)
 def tell(stage, done, total, unit, detail=""):
     if stage == "solving" and done: print("stepping", flush=True)

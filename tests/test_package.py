@@ -32,7 +32,11 @@ def test_readme_ten_lines_learn_and_answer(tmp_path, cached):
     [corpus] = Path(cached["DCDJAX_CACHE"]).rglob("*.txt")
     assert len(corpus.read_text().split()) > 500_000
     nearest = re.findall(r"'(\w+)', 0", done.stdout.splitlines()[0])
-    assert len({"lock", "locks", "locked", "unlocked", "acquire", "acquired", "waiting"} & set(nearest)) >= 3
+    # Which packages are installed decides which of these it is.
+    concurrent = (
+        "lock locks locked unlocked acquire acquired wait waiting wake awaited coroutines threads notify"
+    )
+    assert len(set(concurrent.split()) & set(nearest)) >= 3
     assert "lock" in done.stdout.splitlines()[1]
     assert len(dcdjax.Embedding.load(tmp_path / "python-words")) > 7000
 
