@@ -513,6 +513,23 @@ def test_an_interruption_before_the_first_step_is_one(stage):
         fit(sentences(), num_topics=3, key=0, progress=interrupt)
 
 
+def test_fit_works_where_no_signal_arrives(tmp_path):
+    # Only the main thread may set what is done upon a signal.
+    code = (
+        "import sys, threading, numpy as np; from dcdjax import cli\n"
+        "np.savetxt('text', [['tea', 'cup']] * 5, fmt='%s')\n"
+        "codes = []\n"
+        "arguments = ['fit', 'text', '-o', 'model', '--topics', '1', '--shift', '-9']\n"
+        "work = lambda: codes.append(cli.main(arguments))\n"
+        "thread = threading.Thread(target=work); thread.start(); thread.join(); sys.exit(codes[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(Embedding.load(tmp_path / "model")) == 2
+
+
 def test_ctrl_c_in_a_real_process(tmp_path):
     code = f"""
 import numpy as np, scipy.sparse, warnings, dcdjax
