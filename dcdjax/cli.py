@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -44,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def script() -> None:
     """What the shell calls: `main`, and the end of the process."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Ctrl-C ends it at once, until there is something to be kept: see `shell.Patience`. An exception in
+        # the middle of an import has been seen to crash instead.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         code = main()
     except KeyboardInterrupt:  # before there was anything to be interrupted

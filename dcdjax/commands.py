@@ -31,6 +31,7 @@ def fit(chosen: Namespace) -> int:
     model_files.check_target(chosen.output)
     use_cores(min(chosen.restarts, chosen.cores or num_workers()))
     from dcdjax import fitting, similarity
+    from dcdjax.progress import Bars
 
     source = similarity.read(chosen.matrix) if chosen.matrix else corpus(chosen.corpus)
     names = ("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern",
@@ -40,15 +41,16 @@ def fit(chosen: Namespace) -> int:
         counting["memory"] = int(chosen.memory * 1e9)
     names = ("weighting", "context_exponent", "shift", "restarts", "combine", "step", "tol", "max_steps",
              "over_relaxation")  # fmt: skip
-    with Patience() as patience:
+    with Bars() as bars, Patience(None if chosen.quiet else bars) as patience:
         embedding = fitting.fit(
             source,
             num_topics=chosen.topics,
             key=chosen.seed,
-            progress=not chosen.quiet,
+            progress=patience.tell,
             **{name: getattr(chosen, name) for name in names},
             **counting,
         )
+        bars.close()
         patience.end()
         folder = chosen.output
         if embedding.record["interrupted"] and os.path.exists(os.path.join(folder, "model.json")):

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dcdjax import model_files
 from dcdjax.commands import print_explained, print_learned
 from dcdjax.parallel import num_workers
-from dcdjax.shell import save, use_cores
+from dcdjax.shell import Patience, save, use_cores
 from dcdjax.tables import shown, table
 
 # Enough words and topics for neighbors that make sense, few enough for half a minute on two cores.
@@ -22,10 +22,13 @@ def demo(chosen: Namespace) -> int:
     from dcdjax.progress import Bars
 
     print("The corpus: the docstrings of Python and the packages installed here.")
-    with Bars() as progress:
-        corpus = datasets.load("python-docs", progress=progress)
-    embedding = fitting.fit(corpus, key=chosen.seed, restarts=_RESTARTS, **_SETTINGS)
-    save(embedding, chosen.output)
+    with Bars() as bars, Patience(bars) as patience:
+        corpus = datasets.load("python-docs", progress=patience.tell)
+        embedding = fitting.fit(
+            corpus, key=chosen.seed, restarts=_RESTARTS, progress=patience.tell, **_SETTINGS
+        )
+        patience.end()
+        save(embedding, chosen.output)
     print_learned(embedding, chosen.output)
 
     print("\nNeighbors: the words with the largest P(neighbor | word)")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dcdjax.parallel import Progress
+
 if TYPE_CHECKING:
     from dcdjax.embedding import Embedding
 
@@ -28,7 +30,8 @@ def use_cores(num_devices: int) -> None:
 class Patience:
     """The first Ctrl-C, or SIGTERM, interrupts; the next only says that what was learned is being saved."""
 
-    def __init__(self) -> None:
+    def __init__(self, bars: Progress | None) -> None:
+        self._bars = bars
         self._num_heard = 0
         self._before: dict[signal.Signals, Any] = {}
 
@@ -38,6 +41,13 @@ class Patience:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._hear)
         return self
+
+    def tell(self, *news: Any) -> None:
+        """Passes on how far a computation has come, and interrupts it if that was heard but got lost."""
+        if self._num_heard:  # what is raised while Python collects garbage, it ignores
+            raise KeyboardInterrupt
+        if self._bars is not None:
+            self._bars(*news)
 
     def end(self) -> None:
         """From now on there is something to be saved: as if it had been interrupted before."""
