@@ -53,7 +53,7 @@ def fit(chosen: Namespace) -> int:
         bars.close()
         patience.end()
         folder = chosen.output
-        if embedding.record["interrupted"] and os.path.exists(os.path.join(folder, "model.json")):
+        if embedding.record["interrupted"] and model_files.is_model(folder):
             # Who stops a run that was started by mistake wants the old model back.
             folder = f"{folder}-interrupted"
         save(embedding, folder)

@@ -158,11 +158,12 @@ class Embedding:
         plus, minus = (
             self._numbers([part] if isinstance(part, str) else part) for part in (positive, negative)
         )
-        if not minus.size:
-            return self.neighbors([self.words[number] for number in plus], topn, together=True)
-        row = np.asarray(self.W[plus].sum(axis=0) - self.W[minus].sum(axis=0)) / (plus.size + minus.size)
-        asked = np.concatenate([plus, minus])
-        return self._nearest(asked[None, :], validation.whole("topn", topn, 1), rows=row[None])[0]
+        if not plus.size:
+            raise ValueError("positive: there is no word to ask about")
+        asked, rows = np.concatenate([plus, minus]), None
+        if minus.size:
+            rows = np.asarray(self.W[plus].sum(axis=0) - self.W[minus].sum(axis=0))[None] / asked.size
+        return self._nearest(asked[None, :], validation.whole("topn", topn, 1), rows=rows)[0]
 
     def similarity(self, a: Any, b: Any) -> Any:
         """Shat_ij = P(word j | word i) = P(word i | word j), of two words, or of the pairs of two lists.

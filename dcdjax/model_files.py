@@ -176,6 +176,11 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     raise ValueError(f"JSON cannot hold {where} = {reprlib.repr(value)}{depths}, a {type(value).__name__}")
 
 
+def is_model(folder: str | os.PathLike[str]) -> bool:
+    """Whether a model is saved there."""
+    return os.path.isfile(os.path.join(folder, _RECORD))
+
+
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Refuses a folder that `save` would refuse: better before a long computation than after it.
 

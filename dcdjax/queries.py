@@ -60,7 +60,7 @@ def nearest_to_words(
     share = (numbers != NO_WORD).astype(W.dtype)
     share = share / jnp.sum(share, axis=1, keepdims=True)
     rows = jnp.sum(W[numbers] * share[:, :, None], axis=1)
-    return _nearest(W, s, rows, among, k)
+    return nearest_to_rows(W, s, rows, among, k=k)
 
 
 @partial(jax.jit, static_argnames="k")
@@ -73,10 +73,6 @@ def nearest_to_rows(
     k: int,
 ) -> Ranked:
     """As `nearest_to_words`, for rows over topics that need not be those of words."""
-    return _nearest(W, s, rows, among, k)
-
-
-def _nearest(W: Array, s: Array, rows: Array, among: Array | None, k: int) -> Ranked:
     # Shat to the last digits everywhere: a GPU would else round its factors to ten bits.
     scores = jnp.matmul(rows / s[None, :], W.T, precision=lax.Precision.HIGHEST)
     if among is not None:
@@ -129,7 +125,7 @@ def pair_similarity(
     second: Int[Array, " pairs"],
 ) -> Float[Array, " pairs"]:
     """Shat_ij of each pair."""
-    return jnp.sum(W[first] * (W[second] / s[None, :]), axis=1)
+    return jnp.sum(contributions(W, s, first, second), axis=1)
 
 
 @partial(jax.jit, static_argnames="k")

@@ -68,9 +68,9 @@ def solve_all(
     Raises:
       KeyboardInterrupt: if no start has taken a step.
     """
-    solve = _Solve(step=step, tol=tol, max_steps=max_steps, over_relaxation=over_relaxation)
+    kind = {"step": step, "over_relaxation": over_relaxation}
     waiting = deque(enumerate(starts))
-    lanes = [_Lane(solve, _on(device, layout), device) for device in devices[: len(starts)]]
+    lanes = [_Lane(device, _on(device, layout), max_steps, tol, kind) for device in devices[: len(starts)]]
     solutions: dict[int, Solution] = {}
     chunk = 1
 
@@ -119,25 +119,15 @@ def solve_all(
     return [solutions[number] for number in sorted(solutions)]
 
 
-@dataclass(frozen=True)
-class _Solve:
-    step: solver.Step
-    tol: float
-    max_steps: int
-    over_relaxation: float
-
-    @property
-    def kind(self) -> dict[str, Any]:
-        return {"step": self.step, "over_relaxation": self.over_relaxation}
-
-
 @dataclass
 class _Lane:
     """A device with the start that it works on."""
 
-    solve: _Solve
-    layout: Layout
     device: Any
+    layout: Layout
+    max_steps: int
+    tol: float
+    kind: dict[str, Any]  # of the steps, compiled for
     number: int = -1
     state: State | None = None
     ahead: State | None = None  # where the device is going
@@ -152,18 +142,18 @@ class _Lane:
 
     @property
     def ended(self) -> bool:
-        return self.status != Status.RUNNING or self.num_steps >= self.solve.max_steps
+        return self.status != Status.RUNNING or self.num_steps >= self.max_steps
 
     def take(self, number: int, make: Callable[[], Array]) -> None:
         start = jax.device_put(make(), self.device)
         self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
-        self.state = _begin(start, self.layout, max_steps=self.solve.max_steps, **self.solve.kind)
+        self.state = _begin(start, self.layout, max_steps=self.max_steps, **self.kind)
 
     def go(self, num_steps: int) -> None:
         """Sends the device on its way, and does not wait for it."""
         assert self.state is not None
-        until = min(self.num_steps + num_steps, self.solve.max_steps)
-        self.ahead = _advance(self.state, self.layout, until=until, tol=self.solve.tol, **self.solve.kind)
+        until = min(self.num_steps + num_steps, self.max_steps)
+        self.ahead = _advance(self.state, self.layout, until=until, tol=self.tol, **self.kind)
 
     def arrive(self) -> None:
         """Waits for the device, and takes over where it has arrived."""
@@ -171,21 +161,16 @@ class _Lane:
         while state is not None and not state.num_steps.is_ready():
             time.sleep(_SECONDS_PER_LOOK)
         if self.ahead is not None:
-            num_steps, status, objective, scale = (
-                np.asarray(x)
-                for x in (self.ahead.num_steps, self.ahead.status, self.ahead.objective, self.layout.scale)
-            )
+            seen = (self.ahead.num_steps, self.ahead.status, self.ahead.objective, self.layout.scale)
+            num_steps, status, objective, scale = jax.device_get(seen)
             self.change = float(self.ahead.history.change[int(num_steps)])
-            self.num_steps, self.status, self.objective = (
-                int(num_steps),
-                int(status),
-                float(objective * scale),
-            )
+            self.num_steps, self.status = int(num_steps), int(status)
+            self.objective = float(objective * scale)
             self.state, self.ahead = self.ahead, None
 
     def solution(self) -> Solution:
         assert self.state is not None
-        solution = jax.device_get(_finish(self.state, self.layout, step=self.solve.step))
+        solution = jax.device_get(_finish(self.state, self.layout, step=self.kind["step"]))
         if self.ended:
             return solution
         return solution._replace(status=np.int32(Status.INTERRUPTED.value))
@@ -194,7 +179,8 @@ class _Lane:
 @contextmanager
 def _interruption_held() -> Iterator[None]:
     """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends."""
-    if threading.current_thread() is not threading.main_thread():  # which is the only one to be interrupted
+    in_main_thread = threading.current_thread() is threading.main_thread()  # the only one to be interrupted
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's to set back
         yield
         return
     num_heard = 0

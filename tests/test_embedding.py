@@ -275,6 +275,12 @@ def test_they_take_what_gensims_take():
             assert len(ours) == len(theirs)
 
 
+def test_most_similar_to_nothing(embedding):
+    for nothing in ({"positive": []}, {"positive": [], "negative": "word3"}):
+        with pytest.raises(ValueError, match="positive: there is no word to ask about"):
+            embedding.most_similar(**nothing)
+
+
 def test_negative_words_are_taken_away(embedding):
     dense = shat(embedding.W)
     scores = (dense[3] + dense[4] - dense[5]) / 3
