@@ -20,7 +20,7 @@ from dcdjax.answers import first_words
 from dcdjax.decomposition import on_simplex
 from dcdjax.embedding import Embedding
 from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
-from dcdjax.layout import prepare
+from dcdjax.layout import for_starts
 from dcdjax.parallel import Progress
 from dcdjax.progress import Bars
 from dcdjax.queries import topic_sizes
@@ -133,7 +133,7 @@ def fit(
         if num_topics > num_words:
             raise ValueError(f"num_topics={num_topics}, but there are only {num_words} words")
         tell("starting", 0, restarts, "starts")
-        layout = prepare(given.S, dtype=dtype)
+        layouts = for_starts(given.S, restarts, dtype=dtype, devices=devices)
         # Each is made when a device is free for it.
         starts = [
             partial(initialize.uniform, start_key, num_words, num_topics, dtype=dtype)
@@ -141,7 +141,7 @@ def fit(
         ]
         tell("starting", restarts, restarts, "starts")
         finished = runs.solve_all(
-            starts, layout, **options, devices=devices, only_best=combine == "best", progress=tell
+            starts, layouts, **options, only_best=combine == "best", progress=tell
         )
     used = _usable(finished, restarts, tol, combine)
     objectives = [float(solution.objective) for solution in finished]

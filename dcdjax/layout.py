@@ -1,72 +1,229 @@
-"""S in any of its forms enters; arrays that a device passes over leave: the owner of how S is laid out."""
+"""S in any of its forms enters; arrays that devices pass over leave: the owner of how S is laid out."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
+from dcdjax import native, packing, sharding
 from dcdjax.similarity import Similarity, from_matrix
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of device likes S best.
+
+    Attributes:
+      tile_size: rows and columns of a tile. Larger ones make better use of a matrix unit, smaller ones follow
+        closer where S is dense.
+      cells_per_nonzero: how many cells of a tile take as long as a nonzero in a segment. A cell counts for its
+        mirror image too, so a tile pays where more than 1 / (2 cells_per_nonzero) of it are nonzero.
+      block_bytes: of the rows of W that are gathered at a time.
+    """
+
+    tile_size: int
+    cells_per_nonzero: float
+    block_bytes: int
+
+
+# Measured on two cores, r = 200 (experiments/benchmark): a cell of a tile takes 7.5 ns, a nonzero of a segment
+# 38 ns in XLA and 16 ns in C; at r = 50 these are 4, 20 and 7. Gathered rows should stay in a core's own cache.
+_KINDS = {
+    "xla": Kind(tile_size=256, cells_per_nonzero=5.0, block_bytes=1 << 18),
+    "native": Kind(tile_size=256, cells_per_nonzero=2.2, block_bytes=1 << 18),
+    # Of GPUs and TPUs, not measured: a matrix unit multiplies by the hundred what a gather can bring, and each
+    # operation should be large, because starting one takes as long as a product of 256 x 256.
+    "accelerator": Kind(tile_size=1024, cells_per_nonzero=25.0, block_bytes=1 << 26),
+}
+# Parts for each thread, so that one that began late finds less to do.
+_PARTS_PER_THREAD = 4
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Nonzeros:
+    """S as it is given to `update`: for what is known only while JAX traces, and as the reference."""
+
+    S_idx: Int[Array, "nonzeros 2"]
+    S_val: Float[Array, " nonzeros"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Tiles:
+    """As `packing.Tiles`, an equal share for each device."""
+
+    rows: Int[Array, "*devices tiles"]
+    columns: Int[Array, "*devices tiles"]
+    values: Float[Array, "*devices tiles size size"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Segments:
+    """As `packing.Segments`, an equal share for each device."""
+
+    parts: Int[Array, "*devices parts_and_end"]
+    rows: Int[Array, "*devices segments"]
+    columns: Int[Array, "*devices segments width"]
+    values: Float[Array, "*devices segments width"]
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Layout:
-    """S as the solver takes it: nonzeros sorted by row, scaled to a mean row sum of one.
+    """S as the solver takes it, scaled to a mean row sum of one.
 
     Attributes:
-      S_idx: rows and columns of the nonzeros.
-      S_val: their values over `scale`. No step depends on the scale of S, but the range of float32 does.
-      scale: the mean row sum of S.
+      pieces: which together hold each nonzero of S once, over `scale`.
+      scale: the mean row sum of S. No step depends on the scale of S, but the range of float32 does.
       num_words: N.
+      mesh: the devices that share the work, or None for a single one.
+      kind: of the devices.
+      num_threads: of the native kernel on each of them; 0 where XLA computes everything.
     """
 
-    S_idx: Int[Array, "nonzeros 2"]
-    S_val: Float[Array, " nonzeros"]
+    pieces: tuple[Nonzeros | Tiles | Segments, ...]
     scale: Float[Array, ""]
     num_words: int = field(metadata={"static": True})
+    mesh: Mesh | None = field(default=None, metadata={"static": True})
+    kind: Kind = field(default=_KINDS["xla"], metadata={"static": True})
+    num_threads: int = field(default=0, metadata={"static": True})
+
+    @property
+    def devices(self) -> list[Any]:
+        """On which S lies."""
+        return list(self.scale.devices()) if self.mesh is None else list(self.mesh.devices.flat)
+
+    @property
+    def nbytes(self) -> int:
+        """On all devices together."""
+        return sum(array.nbytes for array in jax.tree.leaves(self.pieces))
 
 
-def prepare(S: Any, *, num_words: int | None = None, dtype: DTypeLike = jnp.float32) -> Layout:
-    """Validates S, unless that was done before, and lays it out on the default device.
+def prepare(
+    S: Any,
+    *,
+    num_words: int | None = None,
+    dtype: DTypeLike = jnp.float32,
+    devices: Sequence[Any] | None = None,
+) -> Layout:
+    """Validates S, unless that was done before, and lays it out on devices that will share the work.
 
     Args:
       S: a `Similarity`, or whatever `similarity.from_matrix` takes: a scipy sparse matrix or a pair
-        (S_idx, S_val).
+        (S_idx, S_val). Words sorted by frequency are fastest, as those of a corpus are.
       num_words: N, where a pair does not say it by its largest index.
       dtype: of the W that will be solved for.
+      devices: all local ones if not given. For all cores of a CPU to be devices, say so before anything else:
+        `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
 
     Returns:
       The layout, to be given to `solve` in place of S as often as needed.
     """
+    devices = jax.local_devices() if devices is None else list(devices)
+    shares = _packed(S, num_words=num_words, dtype=dtype, num_shares=len(devices), devices=devices)
+    return _placed(shares, devices)
+
+
+def for_starts(S: Similarity, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any]) -> list[Layout]:
+    """S once for each device, where there are starts for all of them; otherwise once for all devices together.
+
+    Devices that have nothing to tell each other are faster, but each needs all of S.
+    """
+    alone = num_starts >= len(devices)
+    shares = _packed(S, num_words=None, dtype=dtype, num_shares=1 if alone else len(devices), devices=devices)
+    return [_placed(shares, group) for group in ([[device] for device in devices] if alone else [devices])]
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """S on the host, cut for so many devices of a kind."""
+
+    tiles: list[packing.Tiles]
+    segments: list[packing.Segments]
+    scale: np.ndarray
+    num_words: int
+    kind: Kind
+    num_threads: int
+
+
+def _packed(
+    S: Any, *, num_words: int | None, dtype: DTypeLike, num_shares: int, devices: Sequence[Any]
+) -> _Packed:
+    """S cut into equal shares for devices of one kind, of which `devices` will be at work at the same time."""
     similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=num_words)
     matrix = similarity.matrix
     if num_words not in (None, matrix.shape[0]):
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
-    entries = matrix.tocoo()
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     # In float64, here: entries that float32 would flush to zero as they are may be large in proportion.
     # First by the largest entry, because the sum of the largest float64 numbers would overflow.
-    largest = float(entries.data.max())
-    mean = float((entries.data / largest).sum()) / matrix.shape[0]
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    strongest = np.maximum.reduceat(matrix.data, matrix.indptr[:-1])
+    largest = float(strongest.max())
+    mean = float((matrix.data / largest).sum()) / matrix.shape[0]
     scale, limits = largest * mean, jnp.finfo(dtype)
     if not float(limits.tiny) <= scale <= float(limits.max):
         raise ValueError(
             f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
         )
-    values = entries.data / largest / mean
-    strongest = np.maximum.reduceat(values, matrix.indptr[:-1])
+    strongest = strongest / largest / mean
     if strongest.min() < float(limits.tiny):
         raise ValueError(
             f"S: all entries of word {strongest.argmin()} are below {limits.tiny:.1e} of the mean row sum, "
             f"which {limits.dtype} cannot tell from none"
         )
-    return Layout(
-        S_idx=jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32)),
-        S_val=jnp.asarray(values, dtype=dtype),
-        scale=jnp.asarray(scale, dtype=dtype),
-        num_words=matrix.shape[0],
+    num_threads = 0
+    if devices[0].platform == "cpu" and native.available():
+        num_threads = max(1, _num_cores() // len(devices))
+    name = "accelerator" if devices[0].platform != "cpu" else "native" if num_threads else "xla"
+    parts_each = _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
+    tiles, segments = packing.pack(
+        matrix,
+        divisors=(largest, mean),
+        dtype=np.dtype(dtype),
+        tile_size=_KINDS[name].tile_size,
+        cells_per_nonzero=_KINDS[name].cells_per_nonzero,
+        num_parts=num_shares * parts_each,
     )
+    return _Packed(
+        tiles=packing.share_tiles(tiles, num_shares),
+        segments=packing.share_segments(segments, num_shares),
+        scale=np.asarray(scale, dtype),
+        num_words=matrix.shape[0],
+        kind=_KINDS[name],
+        num_threads=num_threads,
+    )
+
+
+def _placed(packed: _Packed, devices: Sequence[Any]) -> Layout:
+    """Puts a share of S onto each device."""
+
+    def join(to: Any, shares: list[Any]) -> Any:
+        fields = to.__dataclass_fields__
+        return to(**{name: sharding.apart([getattr(s, name) for s in shares], devices) for name in fields})
+
+    pieces = []
+    if packed.tiles[0].rows.size:
+        pieces.append(join(Tiles, packed.tiles))
+    if packed.segments[0].rows.size:
+        pieces.append(join(Segments, packed.segments))
+    return Layout(
+        pieces=tuple(pieces),
+        scale=sharding.everywhere(packed.scale, devices),
+        num_words=packed.num_words,
+        mesh=sharding.mesh_of(devices),
+        kind=packed.kind,
+        num_threads=packed.num_threads,
+    )
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Starts and a layout of S enter; solutions leave, one start at a time on each device, told as it goes.
+"""Starts and a layout of S enter; solutions leave, one start at a time on each device or on all, told as it goes.
 
 Steps are taken in short chunks by `solver.advance`, so that whoever waits can see how far it has come, and
 can stop and keep what was learned. However the steps are cut, each result is to the bit that of `solve`.
@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax import solver
+from dcdjax import sharding, solver
 from dcdjax.layout import Layout
 from dcdjax.parallel import Progress
 from dcdjax.solver import Solution, State, Status
@@ -38,26 +38,24 @@ _finish = jax.jit(solver.finish, static_argnames="step")
 
 def solve_all(
     starts: Sequence[Callable[[], Float[Array, "words topics"]]],
-    layout: Layout,
+    layouts: Sequence[Layout],
     *,
     step: solver.Step,
     tol: float,
     max_steps: int,
     over_relaxation: float,
-    devices: Sequence[Any],
     only_best: bool = False,
     progress: Progress | None = None,
 ) -> list[Solution]:
-    """Solves from each start, on as many devices at once as there are.
+    """Solves from each start, on as many layouts at once as there are.
 
     Args:
       starts: functions that make what `solve` takes, called when it is needed.
-      layout: of S.
+      layouts: of S, on different devices: each works on one start at a time.
       step: as in `solve`.
       tol: as in `solve`.
       max_steps: as in `solve`.
       over_relaxation: as in `solve`.
-      devices: each works on one start at a time.
       only_best: keep the W of the best alone; that of the others is then empty.
       progress: told the steps of all starts together and how many there are at most, objective and change.
 
@@ -70,7 +68,7 @@ def solve_all(
     """
     kind = {"step": step, "over_relaxation": over_relaxation}
     waiting = deque(enumerate(starts))
-    lanes = [_Lane(device, _on(device, layout), max_steps, tol, kind) for device in devices[: len(starts)]]
+    lanes = [_Lane(layout, max_steps, tol, kind) for layout in layouts[: len(starts)]]
     solutions: dict[int, Solution] = {}
     chunk = 1
 
@@ -121,9 +119,8 @@ def solve_all(
 
 @dataclass
 class _Lane:
-    """A device with the start that it works on."""
+    """Devices with the start that they work on."""
 
-    device: Any
     layout: Layout
     max_steps: int
     tol: float
@@ -145,7 +142,7 @@ class _Lane:
         return self.status != Status.RUNNING or self.num_steps >= self.max_steps
 
     def take(self, number: int, make: Callable[[], Array]) -> None:
-        start = jax.device_put(make(), self.device)
+        start = sharding.everywhere(make(), self.layout.devices)
         self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
         self.state = _begin(start, self.layout, max_steps=self.max_steps, **self.kind)
 
@@ -196,11 +193,6 @@ def _interruption_held() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         for _ in range(num_heard):
             signal.raise_signal(signal.SIGINT)
-
-
-def _on(device: Any, layout: Layout) -> Layout:
-    # Array by array: older JAX would try the record with something else than arrays in it.
-    return jax.tree.map(lambda array: jax.device_put(array, device), layout)
 
 
 def _forget(solutions: dict[int, Solution]) -> None:

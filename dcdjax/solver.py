@@ -6,6 +6,7 @@ to the bit what `solve` gives in one go, for those who want to report or save be
 
 import enum
 import operator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -16,8 +17,8 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from dcdjax import decomposition
-from dcdjax.layout import Layout, prepare
+from dcdjax import decomposition, sharding, sweeps
+from dcdjax.layout import Layout, Nonzeros, prepare
 
 Step = Literal["exact", "relaxed"]
 _STEPS = {"exact": decomposition.exact_step, "relaxed": decomposition.relaxed_step}
@@ -119,7 +120,7 @@ def solve(
     """
     W, layout = _arguments(W, S, batched=False)
     options = checked_options(step, tol, max_steps, over_relaxation)
-    return _solve(W, layout, jnp.asarray(tol, W.dtype), **options)
+    return _at_home(W, layout, lambda W: _solve(W, layout, jnp.asarray(tol, W.dtype), **options))
 
 
 def solve_restarts(
@@ -146,7 +147,7 @@ def solve_restarts(
     """
     W, layout = _arguments(W_batch, S, batched=True)
     options = checked_options(step, tol, max_steps, over_relaxation)
-    return _solve_restarts(W, layout, jnp.asarray(tol, W.dtype), **options)
+    return _at_home(W, layout, lambda W: _solve_restarts(W, layout, jnp.asarray(tol, W.dtype), **options))
 
 
 def best(solution: Solution) -> Solution:
@@ -198,19 +199,22 @@ def raise_on_failure(solution: Solution) -> Solution:
 # --- The loop ---------------------------------------------------------------------------------------
 
 
-# Under vmap one after the other: a batched scatter-add takes twice as long or more. So a restart that
-# has finished, which vmap's while_loop takes along until the last one is done, can leave its sweep out.
-@jax.custom_batching.sequential_vmap
-def _sweep(
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-    wanted: Bool[Array, ""],
-) -> decomposition.Sweep:
-    def nothing(W: Array, *_: Array) -> decomposition.Sweep:
+def _sweep(W: Float[Array, "words topics"], layout: Layout, wanted: Bool[Array, ""]) -> decomposition.Sweep:
+    def nothing(W: Array) -> decomposition.Sweep:
         return decomposition.Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
 
-    return lax.cond(wanted, decomposition.sweep, nothing, W, S_idx, S_val)
+    # Under vmap one after the other, each on all devices: the rows of W that two of them gather would not fit
+    # into the cache together. So a restart that has finished, which vmap's while_loop takes along until the
+    # last one is done, can leave its sweep out.
+    @jax.custom_batching.sequential_vmap
+    def one(W: Array, wanted: Array, *leaves: Array) -> decomposition.Sweep:
+        layout = jax.tree.unflatten(structure, leaves)
+        return lax.cond(wanted, lambda W: sweeps.sweep(W, layout), nothing, W)
+
+    # Array by array: JAX does not know what is traced outside of the function, nor, if it is old, how to
+    # batch a record of its own.
+    leaves, structure = jax.tree.flatten(layout)
+    return one(W, wanted, *leaves)
 
 
 def begin(
@@ -220,7 +224,7 @@ def begin(
     if step == "exact" or over_relaxation != 1:
         W = decomposition.on_simplex(W)
     W = jnp.maximum(W, decomposition.smallest_weight(W.dtype))
-    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val, jnp.array(True))
+    ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
     return State(
         W=W,
@@ -266,7 +270,7 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
         # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
         # it be compared, between restarts or with the exact step. This takes one more sweep.
         W = decomposition.on_simplex(state.W)
-        objective = -_sweep(W, layout.S_idx, layout.S_val, jnp.array(True)).log_likelihood
+        objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
     stopped = jnp.where(state.status == Status.RUNNING.value, Status.MAX_STEPS.value, state.status)
     return Solution(
         W=state.W,
@@ -284,19 +288,26 @@ def _one_step(
     step: Step,
     over_relaxation: float,
 ) -> State:
-    def over_relaxed(W: Array, ZW: Array) -> Array:
-        return decomposition.over_relax(W, _STEPS[step](W, ZW), over_relaxation)
+    def over_relaxed(sums: decomposition.Sums, W: Array, ZW: Array) -> Array:
+        return decomposition.over_relax(W, _STEPS[step](sums, W, ZW), over_relaxation)
 
+    sums = decomposition.column_sums(state.W, state.ZW)
     if over_relaxation == 1:
         plain = jnp.array(True)
-        W = _STEPS[step](state.W, state.ZW)
+        W = sharding.by_rows(_STEPS[step], layout.mesh, sums, state.W, state.ZW)
     else:
         # After a refusal the exact step, whichever is over-relaxed: it is proven not to raise the objective.
         plain = state.refused
-        W = lax.cond(plain, decomposition.exact_step, over_relaxed, state.W, state.ZW)
+        W = sharding.by_rows(
+            lambda shared, W, ZW: lax.cond(shared[0], decomposition.exact_step, over_relaxed, shared[1], W, ZW),
+            layout.mesh,
+            (plain, sums),
+            state.W,
+            state.ZW,
+        )
 
     running = state.status == Status.RUNNING.value
-    ZW, log_likelihood = _sweep(W, layout.S_idx, layout.S_val, running)
+    ZW, log_likelihood = _sweep(W, layout, running)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
     finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change)
     noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(state.objective)
@@ -408,11 +419,24 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
         S_idx, S_val = (jnp.asarray(part) for part in S)
         decomposition.check_shapes(W[0] if batched else W, S_idx, S_val)
         S_val, scale = decomposition.normalize(S_val.astype(W.dtype), num_words)
-        layout = Layout(S_idx=S_idx, S_val=S_val, scale=scale, num_words=num_words)
+        layout = Layout(pieces=(Nonzeros(S_idx=S_idx, S_val=S_val),), scale=scale, num_words=num_words)
     else:
         layout = prepare(S, num_words=num_words, dtype=W.dtype)
     if layout.num_words != num_words:
         raise ValueError(f"{name} has {num_words} words, but S has {layout.num_words}")
-    if layout.S_val.dtype != W.dtype:
-        raise ValueError(f"{name} is {W.dtype}, but S was prepared for {layout.S_val.dtype}")
+    if layout.scale.dtype != W.dtype:
+        raise ValueError(f"{name} is {W.dtype}, but S was prepared for {layout.scale.dtype}")
     return W, layout
+
+
+def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solution:
+    """Runs where S lies, and brings the result to where W was."""
+    if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
+        return run(W)
+    if set(W.devices()) == set(layout.devices):
+        return run(W)
+    solution = run(sharding.everywhere(W, layout.devices))
+    if len(W.devices()) > 1:
+        return solution
+    (home,) = W.devices()
+    return sharding.everywhere(solution, [home])

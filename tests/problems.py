@@ -7,6 +7,8 @@ import numpy as np
 import scipy.sparse
 from jax.typing import DTypeLike
 
+from dcdjax.layout import Nonzeros, Tiles
+
 
 def random_S(rng, num_words, density=0.3, spread=1.0):
     """Symmetric, log-normal where it is not zero, no word alone, some on the diagonal."""
@@ -33,6 +35,24 @@ def pair(S, dtype: DTypeLike = np.float64):
 def blocks(num_blocks, size):
     """Block-diagonal S, and the block of each word."""
     return np.kron(np.eye(num_blocks), np.ones((size, size))), np.repeat(np.arange(num_blocks), size)
+
+
+def dense(layout):
+    """The S that a layout holds, over its scale."""
+    S = np.zeros((layout.num_words,) * 2, layout.scale.dtype)
+    for piece in layout.pieces:
+        if isinstance(piece, Nonzeros):
+            np.add.at(S, tuple(np.asarray(piece.S_idx).T), piece.S_val)
+            continue
+        rows, columns, values = (np.concatenate(a) for a in (piece.rows, piece.columns, piece.values))
+        if isinstance(piece, Tiles):
+            size = values.shape[1]
+            for i, j, tile in zip(rows, columns, values, strict=True):
+                S[i : i + size, j : j + size] += tile
+                S[j : j + size, i : i + size] += tile.T
+        else:
+            np.add.at(S, (np.broadcast_to(rows[:, None], columns.shape), columns), values)
+    return S
 
 
 def full_pair(S, dtype: DTypeLike = np.float64):

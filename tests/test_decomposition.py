@@ -16,7 +16,8 @@ PUBLIC = [(update, oracle.update), (multipliers, oracle.multipliers), (objective
 
 
 def sweep_step(step, W, S_idx, S_val):
-    return step(W, decomposition.sweep(W, S_idx, S_val).ZW)
+    ZW = decomposition.sweep(W, S_idx, S_val).ZW
+    return step(decomposition.column_sums(W, ZW), W, ZW)
 
 
 exact_update = jax.jit(lambda W, S_idx, S_val: sweep_step(decomposition.exact_step, W, S_idx, S_val))

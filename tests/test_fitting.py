@@ -166,11 +166,11 @@ def test_runs_are_to_the_bit_what_solve_gives(step, over_relaxation, monkeypatch
     starts = initialize.uniform(jax.random.key(1), 20, 3, restarts=3)
     options = {**SOLVING, "step": step, "over_relaxation": over_relaxation}
     makers = [lambda start=start: start for start in starts]
-    found = runs.solve_all(makers, dcdjax.prepare(S), **options, devices=DEVICES)
+    found = runs.solve_all(makers, [dcdjax.prepare(S)], **options)
     alone = [dcdjax.solve(start, S, **options) for start in starts]
     for solution, expected in zip(found, alone, strict=True):
         jax.tree.map(np.testing.assert_array_equal, solution, expected)
-    best = runs.solve_all(makers, dcdjax.prepare(S), **options, devices=DEVICES, only_best=True)
+    best = runs.solve_all(makers, [dcdjax.prepare(S)], **options, only_best=True)
     winner = int(np.argmin([float(one.objective) for one in alone]))
     assert [len(solution.W) for solution in best] == [20 * (number == winner) for number in range(3)]
     np.testing.assert_array_equal(best[winner].W, alone[winner].W)

@@ -108,8 +108,8 @@ def test_imports_point_one_way():
     order = [
         *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
         *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
-        *("matrix_market", "weighting", "neighbor_graph", "similarity", "layout", "decomposition"),
-        *("initialize", "solver", "runs", "queries", "answers", "lexicon", "model_files", "vector_files"),
+        *("matrix_market", "weighting", "neighbor_graph", "similarity", "native", "packing"),
+        *("sharding", "layout", "decomposition", "sweeps", "initialize", "solver", "runs", "queries", "answers", "lexicon", "model_files", "vector_files"),
         *("embedding", "coherence", "provenance", "given", "progress", "fitting", "judgments"),
         *("word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
     ]

@@ -28,6 +28,7 @@ from dcdjax import (
     solve_restarts,
     solver,
 )
+from dcdjax.layout import Layout, Nonzeros
 
 DTYPES = [np.float32, np.float64]
 
@@ -200,9 +201,9 @@ def test_nonfinite_on_the_way_keeps_the_last_good_W(monkeypatch, eta):
     good = solve(W, sparse, tol=0.0, max_steps=2)
     calls, exact_step = [], decomposition.exact_step
 
-    def failing(W, ZW):
+    def failing(sums, W, ZW):
         calls.append(1)
-        return exact_step(W, ZW) * (1.0 if len(calls) <= 2 else jnp.nan)
+        return exact_step(sums, W, ZW) * (1.0 if len(calls) <= 2 else jnp.nan)
 
     monkeypatch.setitem(solver._STEPS, "exact", failing)
     monkeypatch.setattr(decomposition, "exact_step", failing)
@@ -376,15 +377,12 @@ def test_permuting_scaling_and_padding_change_nothing(problem, exponent, seed):
     same(permuted.W, expected.W[order])
 
     S_idx, S_val = pair(S)
-    layout = prepare((S_idx, S_val), dtype=np.float64)
     zeros = np.zeros((7, 2), np.int32)
-    padded = solver.Layout(
-        S_idx=jnp.concatenate([layout.S_idx, zeros]),
-        S_val=jnp.concatenate([layout.S_val, np.zeros(7)]),
-        scale=layout.scale,
-        num_words=layout.num_words,
+    padded = Nonzeros(
+        S_idx=jnp.concatenate([S_idx, zeros]), S_val=jnp.concatenate([S_val, np.zeros(7)]) * (len(S) / S.sum())
     )
-    same(solve(jnp.asarray(W), padded, **few).W, expected.W)
+    layout = Layout(pieces=(padded,), scale=jnp.asarray(S.sum() / len(S)), num_words=len(S))
+    same(solve(jnp.asarray(W), layout, **few).W, expected.W)
 
 
 @pytest.mark.parametrize("step", ["exact", "relaxed"])

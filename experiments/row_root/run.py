@@ -55,9 +55,9 @@ def rows_of_a_run(dtype):
     W = initialize.uniform(jax.random.key(SEED), 300, 40, dtype=dtype)
     for _ in range(30):
         ZW = decomposition.sweep(W, S_idx, S_val).ZW
-        plus, minus = decomposition.gradient(W, ZW)
-        yield W * minus, plus - plus.min()
-        W = decomposition.exact_step(W, ZW)
+        sums = decomposition.column_sums(W, ZW)
+        yield W * (2 * ZW / sums.s), sums.plus - sums.plus.min()
+        W = decomposition.exact_step(sums, W, ZW)
 
 
 def main():

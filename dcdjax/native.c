@@ -1,0 +1,398 @@
+/* Padded row segments of S enter; ZW and sum S log Shat leave: XLA's custom call on the CPU, see native.py.
+
+   Of each nonzero the row W[column] is read twice, for Shat and for ZW. All rows of up to LANES nonzeros are read
+   for Shat first: they are still in the first cache when they are read for ZW. */
+
+#ifndef REAL
+
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+#include "xla/ffi/api/c_api.h"
+
+/* What one register holds. AVX-512 is left alone: rows of W seldom begin at a multiple of its 64 bytes, and it was
+   a third slower than AVX at r = 200 as at r = 50. */
+#ifdef __AVX__
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+
+enum {
+  LANES = 16,      /* nonzeros at a time: 13 kB of W at r = 200, which leaves room in a first cache of 32 kB */
+  GROUP = 8,       /* sums at a time in registers: a fused multiply-add takes 4 cycles, and two begin in each */
+  BLOCK = 4,       /* vectors of ZW at a time in registers */
+  LINE_BYTES = 64, /* of a cache */
+  MAX_THREADS = 256,
+  SLICE_BYTES = 1 << 20, /* of ZW, to be set to zero by one thread */
+};
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- Threads ---- */
+
+typedef struct {
+  void (*task)(void *job, int64_t index);
+  void *job;
+  int64_t num_tasks;
+  atomic_llong next;
+} Work;
+
+/* Subnormal numbers count as zero while working, as in all that XLA computes, whichever thread it is. */
+static void *work(void *argument) {
+  Work *shared = argument;
+#ifdef __SSE__
+  enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };
+  unsigned int before = _mm_getcsr();
+  _mm_setcsr(before | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+#endif
+  for (int64_t index; (index = atomic_fetch_add(&shared->next, 1)) < shared->num_tasks;)
+    shared->task(shared->job, index);
+#ifdef __SSE__
+  _mm_setcsr(before);
+#endif
+  return NULL;
+}
+
+/* Tasks 0, ..., num_tasks - 1, by at most num_threads threads of which the caller's is one. */
+static void run(void (*task)(void *, int64_t), void *job, int64_t num_tasks, int64_t num_threads) {
+  Work shared = {.task = task, .job = job, .num_tasks = num_tasks};
+  pthread_t threads[MAX_THREADS];
+  int num_started = 0;
+  while (num_started < MAX_THREADS && num_started + 1 < num_threads && num_started + 1 < num_tasks) {
+    if (pthread_create(&threads[num_started], NULL, work, &shared) != 0) break;
+    num_started++;
+  }
+  work(&shared);
+  for (int i = 0; i < num_started; i++) pthread_join(threads[i], NULL);
+}
+
+/* ---- XLA's interface ---- */
+
+typedef struct {
+  const void *W, *W_over_s, *values;
+  const int32_t *parts, *rows, *columns;
+  void *ZW;
+  int64_t num_words, num_topics, num_parts, num_segments, width;
+  size_t ZW_bytes;
+  double *log_likelihoods; /* of the parts: summed in their order, whoever computed them */
+} Pass;
+
+static void clear_slice(void *job, int64_t index) {
+  const Pass *pass = job;
+  size_t first = (size_t)index * SLICE_BYTES, left = pass->ZW_bytes - first;
+  memset((char *)pass->ZW + first, 0, left < SLICE_BYTES ? left : SLICE_BYTES);
+}
+
+static XLA_FFI_Error *error(const XLA_FFI_Api *api, XLA_FFI_Error_Code code, const char *message) {
+  XLA_FFI_Error_Create_Args args = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, message, code};
+  return api->XLA_FFI_Error_Create(&args);
+}
+
+/* What XLA asks before it calls: the version of the interface. Everything else of it is zero here: no traits, and
+   in newer versions no state. */
+static bool answer_metadata(const XLA_FFI_CallFrame *frame) {
+  for (XLA_FFI_Extension_Base *extension = frame->extension_start; extension; extension = extension->next) {
+    if (extension->type != XLA_FFI_Extension_Metadata) continue;
+    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)extension)->metadata;
+    *metadata = (XLA_FFI_Metadata){
+        .struct_size = metadata->struct_size,
+        .api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, NULL, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR},
+    };
+    return true;
+  }
+  return false;
+}
+
+static bool is(const XLA_FFI_Buffer *buffer, XLA_FFI_DataType dtype, int64_t rank, int64_t first, int64_t second) {
+  return buffer->dtype == dtype && buffer->rank == rank && (rank < 1 || buffer->dims[0] == first) &&
+         (rank < 2 || buffer->dims[1] == second);
+}
+
+/* The attribute, or 0 if it is not there. */
+static int64_t num_threads_of(const XLA_FFI_Attrs *attrs) {
+  static const char name[] = "num_threads";
+  for (int64_t i = 0; i < attrs->size; i++) {
+    const XLA_FFI_ByteSpan *found = attrs->names[i];
+    if (found->len != sizeof name - 1 || memcmp(found->ptr, name, found->len) != 0) continue;
+    if (attrs->types[i] != XLA_FFI_AttrType_SCALAR) return 0;
+    const XLA_FFI_Scalar *scalar = attrs->attrs[i];
+    if (scalar->dtype == XLA_FFI_DataType_S64) return *(const int64_t *)scalar->value;
+    if (scalar->dtype == XLA_FFI_DataType_S32) return *(const int32_t *)scalar->value;
+  }
+  return 0;
+}
+
+/* Fills in the pass but for log_likelihoods; says what is wrong, or NULL. */
+static const char *parse(const XLA_FFI_CallFrame *frame, XLA_FFI_DataType dtype, Pass *pass) {
+  if (frame->args.size != 6) return "expected W, W_over_s, parts, rows, columns, values";
+  if (frame->rets.size != 2) return "expected results ZW, log_likelihood";
+  XLA_FFI_Buffer **args = (XLA_FFI_Buffer **)frame->args.args, **rets = (XLA_FFI_Buffer **)frame->rets.rets;
+  const XLA_FFI_Buffer *W = args[0], *W_over_s = args[1], *parts = args[2], *rows = args[3], *columns = args[4],
+                       *values = args[5], *ZW = rets[0], *log_likelihood = rets[1];
+  if (W->rank != 2 || W->dtype != dtype) return "W must be (words, topics) of the dtype of this function";
+  int64_t N = W->dims[0], r = W->dims[1];
+  if (!is(W_over_s, dtype, 2, N, r)) return "W_over_s must have W's shape and dtype";
+  if (parts->rank != 1 || parts->dims[0] < 1 || parts->dtype != XLA_FFI_DataType_S32)
+    return "parts must be int32 (number of parts + 1,)";
+  if (rows->rank != 1 || rows->dtype != XLA_FFI_DataType_S32) return "rows must be int32 (segments,)";
+  int64_t n = rows->dims[0];
+  if (columns->rank != 2 || !is(columns, XLA_FFI_DataType_S32, 2, n, columns->dims[1]))
+    return "columns must be int32 (segments, width)";
+  int64_t width = columns->dims[1];
+  if (!is(values, dtype, 2, n, width)) return "values must have columns' shape and W's dtype";
+  if (!is(ZW, dtype, 2, N, r)) return "ZW must have W's shape and dtype";
+  if (!is(log_likelihood, dtype, 0, 0, 0)) return "log_likelihood must be a scalar of W's dtype";
+  const int32_t *bounds = parts->data;
+  int64_t num_parts = parts->dims[0] - 1;
+  if (bounds[0] < 0 || bounds[num_parts] > n) return "parts must lie between 0 and the number of segments";
+  for (int64_t p = 0; p < num_parts; p++)
+    if (bounds[p] > bounds[p + 1]) return "parts must not fall";
+  *pass = (Pass){
+      .W = W->data, .W_over_s = W_over_s->data, .values = values->data, .ZW = ZW->data,
+      .parts = bounds, .rows = rows->data, .columns = columns->data,
+      .num_words = N, .num_topics = r, .num_parts = num_parts, .num_segments = n, .width = width,
+  };
+  return NULL;
+}
+
+static XLA_FFI_Error *handle(XLA_FFI_CallFrame *frame, XLA_FFI_DataType dtype, void (*task)(void *, int64_t)) {
+  if (answer_metadata(frame)) return NULL;
+  Pass pass;
+  const char *wrong = parse(frame, dtype, &pass);
+  if (wrong) return error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, wrong);
+  int64_t num_threads = num_threads_of(&frame->attrs);
+  if (num_threads < 1)
+    return error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "num_threads must be an integer of at least 1");
+  pass.log_likelihoods = calloc((size_t)pass.num_parts + 1, sizeof(double));
+  if (!pass.log_likelihoods)
+    return error(frame->api, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory for the parts' log-likelihoods");
+
+  size_t item_bytes = dtype == XLA_FFI_DataType_F32 ? sizeof(float) : sizeof(double);
+  pass.ZW_bytes = (size_t)(pass.num_words * pass.num_topics) * item_bytes;
+  run(clear_slice, &pass, (int64_t)((pass.ZW_bytes + SLICE_BYTES - 1) / SLICE_BYTES), num_threads);
+  run(task, &pass, pass.num_parts, num_threads);
+
+  double total = 0;
+  for (int64_t p = 0; p < pass.num_parts; p++) total += pass.log_likelihoods[p];
+  free(pass.log_likelihoods);
+  void *log_likelihood = ((XLA_FFI_Buffer *)frame->rets.rets[1])->data;
+  if (dtype == XLA_FFI_DataType_F32)
+    *(float *)log_likelihood = (float)total;
+  else
+    *(double *)log_likelihood = total;
+  return NULL;
+}
+
+/* ---- The logarithm ---- */
+
+/* x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2). The polynomial and ln 2 in two parts, the first of which is exact
+   times e, are those of the Cephes library: at most an ulp off. Without branches or calls, the compiler makes
+   vectors of it. Subnormal numbers count as zero. */
+INLINE float log_float(float x) {
+  uint32_t bits, mantissa;
+  memcpy(&bits, &x, sizeof bits);
+  int32_t exponent = (int32_t)(bits - 0x3f3504f3u) >> 23; /* sqrt(1/2) */
+  mantissa = bits - ((uint32_t)exponent << 23);
+  float f, e = (float)exponent;
+  memcpy(&f, &mantissa, sizeof f);
+  f -= 1;
+  float y = 7.0376836292e-2f;
+  y = y * f - 1.1514610310e-1f;
+  y = y * f + 1.1676998740e-1f;
+  y = y * f - 1.2420140846e-1f;
+  y = y * f + 1.4249322787e-1f;
+  y = y * f - 1.6668057665e-1f;
+  y = y * f + 2.0000714765e-1f;
+  y = y * f - 2.4999993993e-1f;
+  y = y * f + 3.3333331174e-1f;
+  float square = f * f;
+  y = y * f * square - 2.12194440e-4f * e - 0.5f * square;
+  y = f + y + 0.693359375f * e;
+  y = x <= FLT_MAX ? y : x; /* infinity and NaN */
+  return x >= FLT_MIN ? y : x >= 0 ? -INFINITY : NAN;
+}
+
+/* ---- The two instances ---- */
+
+#define REAL float
+#define LOG log_float
+#define NAME(name) name##_f32
+#include "native.c"
+#undef REAL
+#undef LOG
+#undef NAME
+
+#define REAL double
+#define LOG log
+#define NAME(name) name##_f64
+#include "native.c"
+
+XLA_FFI_Error *dcdjax_segments_pass_f32(XLA_FFI_CallFrame *frame) {
+  return handle(frame, XLA_FFI_DataType_F32, pass_part_f32);
+}
+
+XLA_FFI_Error *dcdjax_segments_pass_f64(XLA_FFI_CallFrame *frame) {
+  return handle(frame, XLA_FFI_DataType_F64, pass_part_f64);
+}
+
+#else /* REAL is defined: the pass, for float or double */
+
+#define VECTOR NAME(Vector)
+#define UNALIGNED NAME(Unaligned)
+#define LOAD(pointer) (*(const UNALIGNED *)(pointer))
+#define WIDTH ((int64_t)(VECTOR_BYTES / sizeof(REAL)))
+
+typedef REAL VECTOR __attribute__((vector_size(VECTOR_BYTES)));
+typedef REAL UNALIGNED __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+
+INLINE REAL NAME(sum)(VECTOR vector) {
+  REAL part[VECTOR_BYTES / sizeof(REAL)];
+  memcpy(part, &vector, sizeof part);
+  for (int half = WIDTH / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) part[i] += part[i + half];
+  return part[0];
+}
+
+/* dots[i] = own . gathered[i]. Where r is no multiple of a vector, its last vector overlaps the one before, and
+   `own_end` is zero in what they share. */
+INLINE void NAME(dot)(const int group, const REAL *own, VECTOR own_end, const REAL *const *gathered, int64_t r,
+                      REAL *dots) {
+  if (r < WIDTH) {
+    for (int i = 0; i < group; i++) {
+      dots[i] = 0;
+      for (int64_t k = 0; k < r; k++) dots[i] += own[k] * gathered[i][k];
+    }
+    return;
+  }
+  VECTOR sums[GROUP];
+  for (int i = 0; i < group; i++) sums[i] = own_end * LOAD(gathered[i] + r - WIDTH);
+  for (int64_t k = 0; k + WIDTH <= r; k += WIDTH) {
+    VECTOR x = LOAD(own + k);
+#pragma GCC unroll 8
+    for (int i = 0; i < group; i++) sums[i] += x * LOAD(gathered[i] + k);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < group; i++) dots[i] = NAME(sum)(sums[i]);
+}
+
+/* out += sum_l Z[l] gathered[l] in `num_vectors` vectors; meanwhile, what is next comes into the cache. */
+INLINE void NAME(add_block)(const int num_vectors, REAL *out, const REAL *Z, const REAL *const *gathered,
+                            const REAL *const *next, int64_t k, int count) {
+  VECTOR sums[BLOCK];
+#pragma GCC unroll 8
+  for (int i = 0; i < num_vectors; i++) sums[i] = LOAD(out + k + i * WIDTH);
+  for (int l = 0; l < count; l++) {
+    const REAL *row = gathered[l] + k;
+#pragma GCC unroll 8
+    for (int i = 0; i < num_vectors; i++) sums[i] += Z[l] * LOAD(row + i * WIDTH);
+    for (int i = 0; i * LINE_BYTES < num_vectors * VECTOR_BYTES; i++)
+      __builtin_prefetch((const char *)(next[l] + k) + i * LINE_BYTES);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < num_vectors; i++) *(UNALIGNED *)(out + k + i * WIDTH) = sums[i];
+}
+
+INLINE void NAME(add)(REAL *out, const REAL *Z, const REAL *const *gathered, const REAL *const *next, int64_t r,
+                      int count) {
+  if (r < WIDTH) {
+    for (int l = 0; l < count; l++)
+      for (int64_t k = 0; k < r; k++) out[k] += Z[l] * gathered[l][k];
+    return;
+  }
+  int64_t k = 0;
+  for (; k + BLOCK * WIDTH <= r; k += BLOCK * WIDTH) NAME(add_block)(BLOCK, out, Z, gathered, next, k, count);
+  if (k + BLOCK / 2 * WIDTH <= r) {
+    NAME(add_block)(BLOCK / 2, out, Z, gathered, next, k, count);
+    k += BLOCK / 2 * WIDTH;
+  }
+  for (; k + WIDTH <= r; k += WIDTH) NAME(add_block)(1, out, Z, gathered, next, k, count);
+  if (k < r) {
+    REAL last[VECTOR_BYTES / sizeof(REAL)] = {0};
+    VECTOR sums = {0};
+    for (int l = 0; l < count; l++) sums += Z[l] * LOAD(gathered[l] + r - WIDTH);
+    memcpy(last, &sums, sizeof last);
+    for (; k < r; k++) out[k] += last[k - (r - WIDTH)];
+  }
+}
+
+INLINE void NAME(prefetch_row)(const REAL *W_over_s, const REAL *ZW, int64_t row, int64_t r) {
+  const char *own = (const char *)(W_over_s + row * r), *out = (const char *)(ZW + row * r);
+  for (int64_t byte = 0; byte < r * (int64_t)sizeof(REAL); byte += LINE_BYTES) {
+    __builtin_prefetch(own + byte);
+    __builtin_prefetch(out + byte, 1);
+  }
+}
+
+/* Up to LANES nonzeros of one row; returns their sum of S log Shat. */
+INLINE REAL NAME(pass_lanes)(const REAL *own, VECTOR own_end, REAL *out, const REAL *W, int64_t r,
+                             const int32_t *columns, const int32_t *next_columns, const REAL *values, int count) {
+  const REAL *gathered[LANES], *next[LANES];
+  REAL Shat[LANES], Z[LANES], terms[LANES];
+  REAL S[LANES] = {0};
+  memcpy(S, values, (size_t)count * sizeof(REAL));
+  int l = 0;
+  for (; l < count; l++) {
+    gathered[l] = W + r * columns[l];
+    next[l] = W + r * next_columns[l];
+  }
+  for (; l < LANES; l++) gathered[l] = gathered[0]; /* lanes without a nonzero: 0 log 1 in the end */
+  l = 0;
+  for (; l + GROUP / 2 < count; l += GROUP) NAME(dot)(GROUP, own, own_end, gathered + l, r, Shat + l);
+  if (l < count) NAME(dot)(GROUP / 2, own, own_end, gathered + l, r, Shat + l);
+  for (l = count; l < LANES; l++) Shat[l] = 1;
+  for (l = 0; l < LANES; l++) {
+    Z[l] = S[l] / Shat[l];
+    terms[l] = S[l] * LOG(Shat[l]);
+  }
+  NAME(add)(out, Z, gathered, next, r, count);
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) terms[i] += terms[i + half];
+  return terms[0];
+}
+
+static void NAME(pass_part)(void *job, int64_t part) {
+  const Pass *pass = job;
+  const REAL *W = pass->W, *W_over_s = pass->W_over_s, *all_values = pass->values;
+  REAL *ZW = pass->ZW;
+  const int64_t r = pass->num_topics, width = pass->width, end = pass->parts[part + 1];
+  double log_likelihood = 0;
+  for (int64_t segment = pass->parts[part]; segment < end; segment++) {
+    const int32_t *columns = pass->columns + segment * width;
+    const REAL *values = all_values + segment * width, *own = W_over_s + r * pass->rows[segment];
+    REAL *out = ZW + r * pass->rows[segment];
+    if (segment + 1 < end) NAME(prefetch_row)(W_over_s, ZW, pass->rows[segment + 1], r);
+    VECTOR own_end = {0};
+    if (r > WIDTH && r % WIDTH > 0) {
+      REAL last[VECTOR_BYTES / sizeof(REAL)] = {0};
+      for (int64_t k = r - r % WIDTH; k < r; k++) last[k - (r - WIDTH)] = own[k];
+      memcpy(&own_end, last, sizeof last);
+    }
+    int64_t length = width;
+    while (length > 0 && values[length - 1] == 0) length--; /* padding at the end needs no work */
+    for (int64_t first = 0; first < length; first += LANES) {
+      int count = (int)(length - first < LANES ? length - first : LANES);
+      const int32_t *next = first + LANES < length ? columns + first + LANES : columns + width;
+      if (next + count > pass->columns + end * width) next = columns + first; /* nothing is next */
+      log_likelihood +=
+          NAME(pass_lanes)(own, own_end, out, W, r, columns + first, next, values + first, count);
+    }
+  }
+  pass->log_likelihoods[part] = log_likelihood;
+}
+
+#undef VECTOR
+#undef UNALIGNED
+#undef LOAD
+#undef WIDTH
+
+#endif

@@ -1,0 +1,220 @@
+"""However S is laid out, a pass over it gives what the plain pass and the oracle give."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+import scipy.sparse
+from problems import pair, random_S, random_W
+
+from dcdjax import decomposition, layout, native, prepare, sweeps
+from dcdjax.layout import Kind, Layout, Nonzeros, Segments, Tiles
+
+TOLERANCES = {np.float32: 1e-5, np.float64: 1e-12}
+
+
+@pytest.fixture(params=["xla", "native"])
+def kernel(request, monkeypatch):
+    """With the native kernel and without it; both with tiles small enough for small problems."""
+    if request.param == "xla":
+        monkeypatch.setattr(native, "available", lambda: False)
+    elif not native.available():
+        pytest.skip(f"no native kernel: {native.reason()}")
+    for name in ("xla", "native"):
+        monkeypatch.setitem(layout._KINDS, name, Kind(tile_size=16, cells_per_nonzero=2.0, block_bytes=2000))
+    return request.param
+
+
+def mixed_S(rng, num_words):
+    """Dense at its head, sparse elsewhere, as words sorted by frequency make it."""
+    S = random_S(rng, num_words, density=0.05)
+    head = num_words // 3
+    return S + np.pad(random_S(rng, head, density=0.7), (0, num_words - head))
+
+
+def close(got, expected, dtype):
+    """Relative to each entry; a sum of terms of both signs, to those."""
+    np.testing.assert_allclose(got.ZW, expected.ZW, rtol=TOLERANCES[dtype])
+    np.testing.assert_allclose(got.log_likelihood, expected.log_likelihood, rtol=TOLERANCES[dtype])
+    assert got.ZW.dtype == got.log_likelihood.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(("num_words", "num_topics"), [(1, 1), (7, 3), (61, 5), (64, 16), (100, 21)])
+def test_a_pass_is_the_plain_pass(kernel, dtype, num_words, num_topics):
+    rng = np.random.default_rng(num_words)
+    S = mixed_S(rng, num_words)
+    W = random_W(rng, num_words, num_topics).astype(dtype)
+    laid_out = prepare(scipy.sparse.csr_array(S), dtype=dtype)
+    assert laid_out.num_threads == 0 if kernel == "xla" else laid_out.num_threads >= 1
+    if num_words > 50:
+        assert {type(piece) for piece in laid_out.pieces} == {Tiles, Segments}
+    got = jax.jit(sweeps.sweep)(jnp.asarray(W), laid_out)
+    S_idx, S_val = pair(S / (S.sum() / num_words), dtype)
+    close(got, decomposition.sweep(jnp.asarray(W), S_idx, S_val), dtype)
+    # And straight from the paper.
+    scaled, exact = S / (S.sum() / num_words), W.astype(np.float64)
+    Shat = oracle.shat(exact)
+    np.testing.assert_allclose(got.ZW, np.divide(scaled, Shat) @ exact, rtol=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize(("tile_size", "cells"), [(3, 1.0), (8, 0.0), (8, 5.0), (30, 1e3)])
+def test_where_S_is_cut_makes_no_difference(tile_size, cells):
+    rng = np.random.default_rng(tile_size)
+    S, W = mixed_S(rng, 30), jnp.asarray(random_W(rng, 30, 4))
+    expected = decomposition.sweep(W, *pair(S / (S.sum() / 30)))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("xla", "native"):
+            kind = Kind(tile_size=tile_size, cells_per_nonzero=cells, block_bytes=500)
+            patch.setitem(layout._KINDS, name, kind)
+        for off in (False, True):
+            if off:
+                patch.setattr(native, "available", lambda: False)
+            close(sweeps.sweep(W, prepare(scipy.sparse.csr_array(S), dtype=np.float64)), expected, np.float64)
+
+
+def test_pieces_of_several_kinds_add_up():
+    rng = np.random.default_rng(0)
+    S, W = mixed_S(rng, 40), jnp.asarray(random_W(rng, 40, 4))
+    laid_out = prepare(scipy.sparse.csr_array(S), dtype=np.float64)
+    S_idx, S_val = pair(S / (S.sum() / 40))
+    both = dataclasses.replace(laid_out, pieces=(*laid_out.pieces, Nonzeros(S_idx=S_idx, S_val=S_val)))
+    once, twice = sweeps.sweep(W, laid_out), sweeps.sweep(W, both)
+    np.testing.assert_allclose(twice.ZW, 2 * once.ZW, rtol=1e-12)
+    np.testing.assert_allclose(twice.log_likelihood, 2 * once.log_likelihood, rtol=1e-12)
+
+
+def test_cells_that_are_zero_in_S_do_not_count(kernel):
+    """Where Shat underflows there may well be no S."""
+    S = np.ones((20, 20))
+    S[0, 1] = S[1, 0] = 0
+    W = np.full((20, 2), 0.5, np.float32)
+    W[0], W[1] = (1, 1e-45), (1e-45, 1)
+    W = jnp.asarray(W)
+    laid_out = prepare(scipy.sparse.csr_array(S))
+    assert any(isinstance(piece, Tiles) for piece in laid_out.pieces)
+    got = jax.jit(sweeps.sweep)(W, laid_out)
+    assert jnp.isfinite(got.ZW).all()
+    assert jnp.isfinite(got.log_likelihood)
+
+
+@pytest.mark.parametrize("where", [0, 35])
+def test_what_is_not_finite_is_seen(kernel, where):
+    S = mixed_S(np.random.default_rng(1), 40)
+    W = random_W(np.random.default_rng(2), 40, 3).astype(np.float32)
+    W[where, 1] = np.nan
+    got = sweeps.sweep(jnp.asarray(W), prepare(scipy.sparse.csr_array(S)))
+    assert jnp.isnan(got.log_likelihood)
+    assert jnp.isnan(got.ZW).any()
+
+
+def test_an_accelerators_layout_is_the_same_S():
+    """Its shapes differ; they are tested on the CPU."""
+    rng = np.random.default_rng(3)
+    S, W = mixed_S(rng, 90), jnp.asarray(random_W(rng, 90, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "available", lambda: False)
+        patch.setitem(layout._KINDS, "xla", layout._KINDS["accelerator"])
+        laid_out = prepare(scipy.sparse.csr_array(S), dtype=np.float64)
+    close(sweeps.sweep(W, laid_out), decomposition.sweep(W, *pair(S / (S.sum() / 90))), np.float64)
+
+
+def test_a_layout_crosses_jit_as_an_argument():
+    S = scipy.sparse.csr_array(mixed_S(np.random.default_rng(4), 30))
+    W = jnp.asarray(random_W(np.random.default_rng(5), 30, 3))
+    traces = []
+
+    @jax.jit
+    def scaled(W, laid_out: Layout):
+        traces.append(1)
+        return sweeps.sweep(W, laid_out).ZW
+
+    first = scaled(W, prepare(S, dtype=np.float64))
+    np.testing.assert_allclose(scaled(W, prepare(2 * S, dtype=np.float64)), first, rtol=1e-12)
+    assert len(traces) == 1
+
+
+SHARDED = """
+import jax, sys
+jax.config.update("jax_num_cpu_devices", 3)
+jax.config.update("jax_enable_x64", True)
+sys.path.insert(0, {tests!r})
+import jax.numpy as jnp, numpy as np, scipy.sparse, chex
+from problems import dense, pair, random_S, random_W
+from test_sweeps import close, mixed_S
+import dcdjax
+from dcdjax import decomposition, initialize, layout, prepare, solve, solve_restarts, sharding, sweeps
+assert len(jax.devices()) == 3
+for name in ("xla", "native"):
+    layout._KINDS[name] = layout.Kind(tile_size=16, cells_per_nonzero=2.0, block_bytes=2000)
+rng = np.random.default_rng(0)
+for num_words, num_topics, dtype in ((2, 2, np.float64), (61, 5, np.float64), (100, 7, np.float32)):
+    S = mixed_S(rng, num_words)
+    sparse = scipy.sparse.csr_array(S)
+    W = jnp.asarray(random_W(rng, num_words, num_topics).astype(dtype))
+    all_three, one = prepare(sparse, dtype=dtype), prepare(sparse, dtype=dtype, devices=jax.devices()[1:2])
+    assert set(all_three.devices) == set(jax.devices()) and one.devices == jax.devices()[1:2]
+    for piece in all_three.pieces:
+        assert len({{shard.data.shape for shard in piece.values.addressable_shards}}) == 1
+        assert {{shard.device for shard in piece.values.addressable_shards}} == set(jax.devices())
+    np.testing.assert_allclose(dense(all_three), dense(one), rtol=1e-15)
+    got = jax.jit(sweeps.sweep)(sharding.everywhere(W, all_three.devices), all_three)
+    close(got, decomposition.sweep(W, *pair(S / (S.sum() / num_words), dtype)), dtype)
+    for step, eta in (("exact", 1.9), ("relaxed", 1.0)) if num_words == 61 else ():
+        options = dict(step=step, over_relaxation=eta, tol=0.0, max_steps=12)
+        shared, alone = solve(W, all_three, **options), solve(W, one, **options)
+        assert shared.W.devices() == alone.W.devices() == W.devices(), "the result is where W was"
+        tolerance = dict(rtol=1e-3, atol=1e-5) if dtype == np.float32 else dict(rtol=1e-9, atol=1e-12)
+        chex.assert_trees_all_close(shared, alone, **tolerance)
+batch = initialize.uniform(jax.random.key(0), 100, 7, restarts=3)
+options = dict(max_steps=10, tol=0.0)
+together = solve_restarts(batch, sparse, **options)  # by default on all devices
+inside = jax.jit(lambda W: solve(W, all_three, **options).W)
+for n in range(3):
+    np.testing.assert_allclose(together.W[n], solve(batch[n], one, **options).W, rtol=1e-3, atol=1e-5)
+    with_mesh = inside(sharding.everywhere(batch[n], all_three.devices))
+    np.testing.assert_allclose(together.W[n], with_mesh, rtol=1e-3, atol=1e-5)
+# Fewer starts than devices: all of them work on each.
+options = dict(num_topics=4, key=5, max_steps=40, tol=0.0, progress=False)
+import warnings; warnings.simplefilter("ignore")
+many = dcdjax.fit(S, restarts=2, **options)
+few = dcdjax.fit(S, restarts=2, devices=jax.devices()[:1], **options)
+np.testing.assert_allclose(many.W, few.W, rtol=1e-2, atol=1e-4)
+"""
+
+
+@pytest.mark.parametrize("kernel", ["0", "1"])
+def test_several_devices_give_what_one_gives(kernel, cached):
+    code = SHARDED.format(tests=os.path.dirname(__file__))
+    environment = {**cached, "DCDJAX_NATIVE": kernel}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+
+
+BY_ROWS = """
+import jax
+jax.config.update("jax_num_cpu_devices", 4)
+import jax.numpy as jnp, numpy as np
+from dcdjax import sharding
+mesh = sharding.mesh_of(jax.devices())
+def rows(shared, a, b):
+    return a * shared + jnp.sum(b, axis=1, keepdims=True)
+for num_rows in (1, 3, 4, 5, 6, 7, 8, 9, 13, 16, 100):
+    a, b = np.random.default_rng(num_rows).random((2, num_rows, 3), dtype=np.float32)
+    got = jax.jit(lambda a, b: sharding.by_rows(rows, mesh, jnp.float32(2), a, b))(a, b)
+    np.testing.assert_allclose(got, rows(2, a, b), rtol=1e-6)
+assert sharding.mesh_of(jax.devices()[:1]) is None
+"""
+
+
+def test_rows_are_shared_whatever_their_number(cached):
+    done = subprocess.run([sys.executable, "-c", BY_ROWS], capture_output=True, text=True, timeout=120, env=cached)
+    assert done.returncode == 0, done.stderr
