@@ -141,7 +141,7 @@ def load(
     _check_choice("split", split, ["train"] if name == _BUILT_IN else list(_SOURCES[name].texts))
     if folder is not None and not Path(folder).is_dir():
         raise ValueError(f"folder is not a folder: {os.fspath(folder)!r}")
-    cache = _cache_folder() if cache is None else Path(cache)
+    cache = cache_folder() if cache is None else Path(cache)
     if name == _BUILT_IN:
         return _built_in(cache, progress)
 
@@ -179,7 +179,8 @@ def _check_choice(argument: str, value: str, known: list[str]) -> None:
         raise ValueError(f"{argument} must be one of {', '.join(map(repr, known))}, got {value!r}{hint}")
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where what was downloaded or built is kept: DCDJAX_CACHE, or where the system keeps such things."""
     if chosen := os.environ.get("DCDJAX_CACHE"):
         return Path(chosen)
     if sys.platform == "darwin":

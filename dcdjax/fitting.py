@@ -140,9 +140,7 @@ def fit(
             for start_key in jax.random.split(key, restarts)
         ]
         tell("starting", restarts, restarts, "starts")
-        finished = runs.solve_all(
-            starts, layouts, **options, only_best=combine == "best", progress=tell
-        )
+        finished = runs.solve_all(starts, layouts, **options, only_best=combine == "best", progress=tell)
     used = _usable(finished, restarts, tol, combine)
     objectives = [float(solution.objective) for solution in finished]
     solving = {"num_topics": num_topics, "restarts": restarts, "combine": combine, **options}
@@ -159,6 +157,7 @@ def fit(
         "seconds": round(time.perf_counter() - began, 3),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": jax.local_devices()[0].device_kind,
+        "kernel": "native" if layouts[0].num_threads else "xla",
         "versions": provenance.versions(),
     }
     return _embedding(given, used, finished, record)

@@ -1,6 +1,5 @@
 """S in any of its forms enters; arrays that devices pass over leave: the owner of how S is laid out."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from dcdjax import native, packing, sharding
+from dcdjax.parallel import num_workers
 from dcdjax.similarity import Similarity, from_matrix
 
 
@@ -23,8 +23,8 @@ class Kind:
     Attributes:
       tile_size: rows and columns of a tile. Larger ones make better use of a matrix unit, smaller ones follow
         closer where S is dense.
-      cells_per_nonzero: how many cells of a tile take as long as a nonzero in a segment. A cell counts for its
-        mirror image too, so a tile pays where more than 1 / (2 cells_per_nonzero) of it are nonzero.
+      cells_per_nonzero: how many cells of a tile take as long as a nonzero in a segment. A cell counts for
+        its mirror image too, so a tile pays where more than 1 / (2 cells_per_nonzero) of it are nonzero.
       block_bytes: of the rows of W that are gathered at a time.
     """
 
@@ -33,13 +33,14 @@ class Kind:
     block_bytes: int
 
 
-# Measured on two cores, r = 200 (experiments/benchmark): a cell of a tile takes 7.5 ns, a nonzero of a segment
-# 38 ns in XLA and 16 ns in C; at r = 50 these are 4, 20 and 7. Gathered rows should stay in a core's own cache.
+# Measured on two cores, r = 200 (experiments/benchmark): a cell of a tile takes 7.5 ns, a nonzero of a
+# segment 38 ns in XLA and 16 ns in C; at r = 50 these are 4, 20 and 7. Gathered rows should stay in a core's
+# own cache.
 _KINDS = {
     "xla": Kind(tile_size=256, cells_per_nonzero=5.0, block_bytes=1 << 18),
     "native": Kind(tile_size=256, cells_per_nonzero=2.2, block_bytes=1 << 18),
-    # Of GPUs and TPUs, not measured: a matrix unit multiplies by the hundred what a gather can bring, and each
-    # operation should be large, because starting one takes as long as a product of 256 x 256.
+    # Of GPUs and TPUs, not measured: a matrix unit multiplies by the hundred what a gather can bring, and
+    # each operation should be large, because starting one takes as long as a product of 256 x 256.
     "accelerator": Kind(tile_size=1024, cells_per_nonzero=25.0, block_bytes=1 << 26),
 }
 # Parts for each thread, so that one that began late finds less to do.
@@ -134,7 +135,7 @@ def prepare(
 
 
 def for_starts(S: Similarity, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any]) -> list[Layout]:
-    """S once for each device, where there are starts for all of them; otherwise once for all devices together.
+    """S once for each device, where there are starts for all of them; otherwise once for all together.
 
     Devices that have nothing to tell each other are faster, but each needs all of S.
     """
@@ -158,17 +159,18 @@ class _Packed:
 def _packed(
     S: Any, *, num_words: int | None, dtype: DTypeLike, num_shares: int, devices: Sequence[Any]
 ) -> _Packed:
-    """S cut into equal shares for devices of one kind, of which `devices` will be at work at the same time."""
+    """S cut into equal shares for devices of one kind; all of `devices` will be at work at the same time."""
     similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=num_words)
     matrix = similarity.matrix
     if num_words not in (None, matrix.shape[0]):
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     # In float64, here: entries that float32 would flush to zero as they are may be large in proportion.
-    # First by the largest entry, because the sum of the largest float64 numbers would overflow.
     strongest = np.maximum.reduceat(matrix.data, matrix.indptr[:-1])
     largest = float(strongest.max())
-    mean = float((matrix.data / largest).sum()) / matrix.shape[0]
+    mean = float(matrix.data.sum()) / largest / matrix.shape[0]
+    if not np.isfinite(mean):  # the sum of the largest numbers that there are
+        mean = float((matrix.data / largest).sum()) / matrix.shape[0]
     scale, limits = largest * mean, jnp.finfo(dtype)
     if not float(limits.tiny) <= scale <= float(limits.max):
         raise ValueError(
@@ -182,12 +184,12 @@ def _packed(
         )
     num_threads = 0
     if devices[0].platform == "cpu" and native.available():
-        num_threads = max(1, _num_cores() // len(devices))
+        num_threads = max(1, num_workers() // len(devices))
     name = "accelerator" if devices[0].platform != "cpu" else "native" if num_threads else "xla"
     parts_each = _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
     tiles, segments = packing.pack(
         matrix,
-        divisors=(largest, mean),
+        divisor=scale,
         dtype=np.dtype(dtype),
         tile_size=_KINDS[name].tile_size,
         cells_per_nonzero=_KINDS[name].cells_per_nonzero,
@@ -223,7 +225,3 @@ def _placed(packed: _Packed, devices: Sequence[Any]) -> Layout:
         kind=packed.kind,
         num_threads=packed.num_threads,
     )
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,7 +20,7 @@
 #include "xla/ffi/api/c_api.h"
 
 /* What one register holds. AVX-512 is left alone: rows of W seldom begin at a multiple of its 64 bytes, and it was
-   a third slower than AVX at r = 200 as at r = 50. */
+   slower than AVX in nearly every comparison, at r = 200 as at r = 50. */
 #ifdef __AVX__
 enum { VECTOR_BYTES = 32 };
 #else

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dcdjax.datasets import _cache_folder
+from dcdjax.datasets import cache_folder
 from dcdjax.files import written_whole
 
 _TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
@@ -172,7 +172,7 @@ def _library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
         parts = (source, repr((_FLAGS, _PROCESSORS)).encode(), version, header, _processor())
         key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
         # A file's name ends in its checksum: a damaged library would take the process down when loaded.
-        folder = _cache_folder() / "native"
+        folder = cache_folder() / "native"
         for path in sorted(folder.glob(f"{key}-*.so")):
             with suppress(OSError):
                 if path.stem == f"{key}-{_checksum(path.read_bytes())}":

@@ -1,4 +1,4 @@
-"""S as a sparse matrix enters; dense tiles, where it is dense enough, and padded row segments of the rest leave.
+"""S as a sparse matrix enters; dense tiles, where it is dense enough, and row segments of the rest leave.
 
 Both are laid out for one pass that needs S_ij, W_i and W_j at a time. A tile takes two blocks of W as they
 are, for matrix products. A segment gathers the rows of W that its few columns name.
@@ -11,14 +11,19 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Float32, Float64, Int32
 
+from dcdjax.parallel import in_order
+
 # Columns of a segment. Shorter ones are padded less (7 % at 16 on WikiText-2, 15 % at 32), but every segment
 # reads and writes its own row of W besides those that it gathers.
 WIDTH = 16
 
 # Segments are taken window by window, so that the rows of W that they gather come from a core's own cache:
-# 1,024 rows of 200 topics in float32 are 0.8 MB. Both the gathers of XLA and those of C are then twice as fast
-# as from the cache that cores share; 512 and 2,048 were about as good.
+# 1,024 rows of 200 topics in float32 are 0.8 MB. A pass in C is then up to twice as fast as one that gathers
+# from the cache that cores share, one in XLA by a fifth; 512 and 2,048 were about as good.
 WINDOW = 1024
+
+# Segments that a thread fills at a time, so that what it needs for it stays in a cache.
+_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Segments:
 def pack(
     matrix: scipy.sparse.csr_array,
     *,
-    divisors: tuple[float, float],
+    divisor: float,
     dtype: np.dtype,
     tile_size: int,
     cells_per_nonzero: float,
@@ -67,7 +72,7 @@ def pack(
 
     Args:
       matrix: symmetric, float64, indices sorted. Words sorted by frequency make for dense tiles.
-      divisors: of the values, one after the other.
+      divisor: of the values.
       dtype: of the values that leave.
       tile_size: rows and columns of a tile.
       cells_per_nonzero: how many cells of a tile, each used for itself and its mirror image, take as long as
@@ -81,10 +86,15 @@ def pack(
     size = min(tile_size, num_words)
     num_blocks = -(-num_words // size)
     firsts = np.minimum(np.arange(num_blocks, dtype=np.int32) * size, num_words - size)
-    blocks = [
-        slice(matrix.indptr[b * size], matrix.indptr[min((b + 1) * size, num_words)]) for b in range(num_blocks)
-    ]
-    counts = np.stack([np.bincount(matrix.indices[part] // size, minlength=num_blocks) for part in blocks])
+    bounds = np.append(np.arange(num_blocks) * size, num_words)
+
+    def of(block: int) -> slice:
+        return slice(matrix.indptr[bounds[block]], matrix.indptr[bounds[block + 1]])
+
+    def count(block: int) -> np.ndarray:
+        return np.bincount(matrix.indices[of(block)] // size, minlength=num_blocks)
+
+    counts = np.stack([found for _, found in in_order(count, range(num_blocks))])
     # As much memory as S itself takes, a value and an index of each nonzero, is enough for tiles.
     most = matrix.nnz * (dtype.itemsize + 4) // (size * size * dtype.itemsize)
     dense = _worthwhile(counts, size, cells_per_nonzero, most)
@@ -95,29 +105,29 @@ def pack(
     number = np.full((num_blocks, num_blocks), -1)
     number[tile_rows, tile_columns] = np.arange(tile_rows.size)
 
-    rest_columns, rest_values, lengths = [], [], []
-    for b, part in enumerate(blocks):
-        begins = matrix.indptr[b * size : min((b + 1) * size, num_words) + 1] - part.start
-        columns = matrix.indices[part]
-        S = (matrix.data[part] / divisors[0] / divisors[1]).astype(dtype)
+    def cut(block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Fills the tiles of a block of rows; returns what is left: columns, values, how many in a row."""
+        begins = matrix.indptr[bounds[block] : bounds[block + 1] + 1] - matrix.indptr[bounds[block]]
+        columns = matrix.indices[of(block)].astype(np.int32, copy=False)
+        S = (matrix.data[of(block)] / divisor).astype(dtype)
+        if not dense[block].any():
+            return columns, S, np.diff(begins)
         column_blocks = columns // size
-        if dense[b].any():
-            tiled = (number[b] >= 0)[column_blocks]
-            offsets = number[b] * size * size - firsts
-            row_offsets = np.repeat((b * size - firsts[b] + np.arange(begins.size - 1)) * size, np.diff(begins))
-            where = offsets[column_blocks[tiled]] + row_offsets[tiled] + columns[tiled]
-            flat[where] = S[tiled]
-            left = ~dense[b][column_blocks]
-            columns, S = columns[left], S[left]
-            begins = np.concatenate([[0], np.cumsum(left)])[begins]
-        rest_columns.append(columns)
-        rest_values.append(S)
-        lengths.append(np.diff(begins))
+        tiled = np.flatnonzero((number[block] >= 0)[column_blocks])
+        rows = np.arange(begins.size - 1) + (bounds[block] - firsts[block])
+        where = np.repeat(rows * size, np.diff(np.searchsorted(tiled, begins)))
+        where += (number[block] * (size * size) - firsts)[column_blocks[tiled]]
+        where += columns[tiled]
+        flat[where] = S[tiled]
+        left = np.flatnonzero(~dense[block][column_blocks])
+        return columns[left], S[left], np.diff(np.searchsorted(left, begins))
+
+    rest = [found for _, found in in_order(cut, range(num_blocks))]
     values[tile_rows == tile_columns] /= 2
     tiles = Tiles(rows=firsts[tile_rows], columns=firsts[tile_columns], values=values)
-    columns, S = np.concatenate(rest_columns), np.concatenate(rest_values)
-    del rest_columns, rest_values
-    return tiles, _segments(np.concatenate(lengths), columns, S, num_parts)
+    columns, S, lengths = (np.concatenate(parts) for parts in zip(*rest, strict=True))
+    del rest
+    return tiles, _segments(lengths, columns, S, num_parts)
 
 
 def _worthwhile(counts: np.ndarray, size: int, cells_per_nonzero: float, most: int) -> np.ndarray:
@@ -151,14 +161,21 @@ def _segments(lengths: np.ndarray, columns: np.ndarray, S: np.ndarray, num_parts
     # Numbers below 2^16 are sorted in linear time.
     order = np.argsort(key.astype(np.uint16) if num_parts * num_windows < 1 << 16 else key, kind="stable")
 
-    index = np.int32 if columns.size < 1 << 31 else np.int64
-    begin, last = begin[order].astype(index)[:, None], last[order].astype(index)[:, None]
-    where = begin + np.arange(WIDTH, dtype=index)[None]
-    missing = where > last
-    np.minimum(where, last, out=where)
-    values = S[where]
-    values[missing] = 0
-    return Segments(parts=parts, rows=rows[order], columns=columns[where], values=values)
+    packed_columns, values = np.empty((total, WIDTH), np.int32), np.empty((total, WIDTH), S.dtype)
+    begin, last = begin[order][:, None], last[order][:, None]
+
+    def fill(first: int) -> None:
+        some = slice(first, first + _AT_A_TIME)
+        where = begin[some] + np.arange(WIDTH)[None]
+        missing = where > last[some]
+        np.minimum(where, last[some], out=where)
+        np.take(columns, where, out=packed_columns[some], mode="clip")
+        np.take(S, where, out=values[some], mode="clip")
+        values[some][missing] = 0
+
+    for _ in in_order(fill, range(0, total, _AT_A_TIME)):
+        pass
+    return Segments(parts=parts, rows=rows[order], columns=packed_columns, values=values)
 
 
 def share_tiles(tiles: Tiles, num_shares: int) -> list[Tiles]:
@@ -170,8 +187,8 @@ def share_tiles(tiles: Tiles, num_shares: int) -> list[Tiles]:
         missing = each - tiles.rows[own].size
         shares.append(
             Tiles(
-                rows=np.pad(tiles.rows[own], (0, missing)),
-                columns=np.pad(tiles.columns[own], (0, missing)),
+                rows=_padded(tiles.rows[own], missing),
+                columns=_padded(tiles.columns[own], missing),
                 values=_padded(tiles.values[own], missing),
             )
         )
@@ -179,7 +196,7 @@ def share_tiles(tiles: Tiles, num_shares: int) -> list[Tiles]:
 
 
 def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
-    """The same number of parts for each, and of segments too: some get empty ones besides."""
+    """The same number of parts for each, and of segments too: some get empty ones outside of all parts."""
     parts_each = (segments.parts.size - 1) // num_shares
     bounds = segments.parts[::parts_each].tolist()
     most = max(end - begin for begin, end in itertools.pairwise(bounds))
@@ -191,8 +208,7 @@ def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
         shares.append(
             Segments(
                 parts=parts.astype(np.int32),
-                # Empty ones are of the last row, and outside of all parts.
-                rows=np.pad(segments.rows[own], (0, missing), mode="edge" if own.stop > own.start else "constant"),
+                rows=_padded(segments.rows[own], missing),
                 columns=_padded(segments.columns[own], missing),
                 values=_padded(segments.values[own], missing),
             )

@@ -1,4 +1,4 @@
-"""Starts and a layout of S enter; solutions leave, one start at a time on each device or on all, told as it goes.
+"""Starts and layouts of S enter; solutions leave, one start at a time on each layout, told as it goes.
 
 Steps are taken in short chunks by `solver.advance`, so that whoever waits can see how far it has come, and
 can stop and keep what was learned. However the steps are cut, each result is to the bit that of `solve`.

@@ -82,8 +82,6 @@ def by_rows(function: Callable[..., Array], mesh: Mesh | None, shared: Any, *row
 
 
 def _map(function: Callable[..., Any], mesh: Mesh, in_specs: Any) -> Callable[..., Any]:
-    # That all devices end with the same result is for the collectives to see to: JAX cannot see it of gathered
-    # parts, and its check goes by different names in different releases.
-    return jax.shard_map(
-        function, mesh=mesh, in_specs=in_specs, out_specs=PartitionSpec(), check_vma=False
-    )
+    # That all devices end with the same result is for the collectives to see to: JAX cannot see it of
+    # gathered parts, and its check wants different names in different releases.
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=PartitionSpec(), check_vma=False)

@@ -299,7 +299,9 @@ def _one_step(
         # After a refusal the exact step, whichever is over-relaxed: it is proven not to raise the objective.
         plain = state.refused
         W = sharding.by_rows(
-            lambda shared, W, ZW: lax.cond(shared[0], decomposition.exact_step, over_relaxed, shared[1], W, ZW),
+            lambda shared, W, ZW: lax.cond(
+                shared[0], decomposition.exact_step, over_relaxed, shared[1], W, ZW
+            ),
             layout.mesh,
             (plain, sums),
             state.W,

@@ -241,7 +241,7 @@ def test_usual_place_of_the_cache(monkeypatch, platform, variables, folder):
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr(sys, "platform", platform)
-    assert datasets._cache_folder() == Path(folder)
+    assert datasets.cache_folder() == Path(folder)
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

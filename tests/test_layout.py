@@ -8,6 +8,7 @@ import scipy.sparse
 from problems import dense, pair, random_S
 
 from dcdjax import prepare, similarity
+from dcdjax.layout import Nonzeros
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ def test_the_layout_is_S(dtype, scale):
     np.testing.assert_allclose(dense(layout).sum(), 9, rtol=1e-6)
     assert layout.num_words == 9
     for piece in layout.pieces:
+        assert not isinstance(piece, Nonzeros)
         assert piece.rows.dtype == piece.columns.dtype == jnp.int32
         assert piece.values.dtype == layout.scale.dtype == dtype
 

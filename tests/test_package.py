@@ -60,11 +60,11 @@ def test_readme_rule_is_the_update():
     import numpy as np
     from problems import pair, random_S, random_W
 
-    from dcdjax.decomposition import gradient, sweep
+    from dcdjax.decomposition import column_sums, sweep
 
     rng = np.random.default_rng(0)
     S, W = random_S(rng, 10), jnp.asarray(random_W(rng, 10, 3))
-    names = {"jnp": jnp, "gradient": gradient, "W": W, "ZW": sweep(W, *pair(S)).ZW}
+    names = {"jnp": jnp, "column_sums": column_sums, "W": W, "ZW": sweep(W, *pair(S)).ZW}
     exec(code_blocks()[3], names)
     np.testing.assert_allclose(names["W"], dcdjax.update(W, *pair(S)), rtol=1e-12)
 
@@ -109,7 +109,20 @@ def test_imports_point_one_way():
         *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
         *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
         *("matrix_market", "weighting", "neighbor_graph", "similarity", "native", "packing"),
-        *("sharding", "layout", "decomposition", "sweeps", "initialize", "solver", "runs", "queries", "answers", "lexicon", "model_files", "vector_files"),
+        *(
+            "sharding",
+            "layout",
+            "decomposition",
+            "sweeps",
+            "initialize",
+            "solver",
+            "runs",
+            "queries",
+            "answers",
+            "lexicon",
+            "model_files",
+            "vector_files",
+        ),
         *("embedding", "coherence", "provenance", "given", "progress", "fitting", "judgments"),
         *("word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
     ]

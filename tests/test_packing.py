@@ -11,7 +11,7 @@ from dcdjax import packing
 
 
 def pack(S, **options):
-    usual = {"divisors": (1.0, 1.0), "dtype": np.dtype(np.float64), "tile_size": 4, "cells_per_nonzero": 2.0}
+    usual = {"divisor": 1.0, "dtype": np.dtype(np.float64), "tile_size": 4, "cells_per_nonzero": 2.0}
     return packing.pack(scipy.sparse.csr_array(S), **{**usual, "num_parts": 1, **options})
 
 
@@ -75,7 +75,11 @@ def test_tiles_are_where_S_is_dense():
     for density, expected in ((0.2, []), (0.3, [(0, 4)]), (0.6, [(0, 0), (0, 4)])):
         many = round(16 * density)
         block = (np.arange(16).reshape(4, 4) < many).astype(float)
-        S[:4, :4], S[:4, 4:8], S[4:8, :4] = np.maximum(block, block.T) if many > 9 else block * block.T, block, block.T
+        S[:4, :4], S[:4, 4:8], S[4:8, :4] = (
+            np.maximum(block, block.T) if many > 9 else block * block.T,
+            block,
+            block.T,
+        )
         tiles, _ = pack(S)
         assert list(zip(tiles.rows.tolist(), tiles.columns.tolist(), strict=True)) == expected
 
@@ -92,7 +96,7 @@ def test_tiles_take_no_more_memory_than_S():
 
 def test_values_are_divided():
     S = random_S(np.random.default_rng(0), 20)
-    tiles, segments = pack(S, divisors=(2.0, 5.0), dtype=np.dtype(np.float32))
+    tiles, segments = pack(S, divisor=10.0, dtype=np.dtype(np.float32))
     assert tiles.values.dtype == segments.values.dtype == np.float32
     np.testing.assert_allclose(unpack(tiles, segments, 20), S / 10, rtol=1e-6)
 
@@ -108,6 +112,14 @@ def test_segments_follow_windows(monkeypatch):
         assert (np.diff(segments.rows[a:b])[same] >= 0).all()
     lengths = np.diff(segments.parts)
     assert lengths.max() - lengths.min() < lengths.mean() / 5
+
+
+def test_wide_indices():
+    S = scipy.sparse.csr_array(random_S(np.random.default_rng(0), 20))
+    S.indices, S.indptr = S.indices.astype(np.int64), S.indptr.astype(np.int64)
+    tiles, segments = pack(S)
+    assert tiles.rows.dtype == segments.columns.dtype == np.int32
+    np.testing.assert_array_equal(unpack(tiles, segments, 20), S.toarray())
 
 
 @pytest.mark.parametrize("num_words", [1, 5])

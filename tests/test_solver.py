@@ -379,7 +379,8 @@ def test_permuting_scaling_and_padding_change_nothing(problem, exponent, seed):
     S_idx, S_val = pair(S)
     zeros = np.zeros((7, 2), np.int32)
     padded = Nonzeros(
-        S_idx=jnp.concatenate([S_idx, zeros]), S_val=jnp.concatenate([S_val, np.zeros(7)]) * (len(S) / S.sum())
+        S_idx=jnp.concatenate([S_idx, zeros]),
+        S_val=jnp.concatenate([S_val, np.zeros(7)]) * (len(S) / S.sum()),
     )
     layout = Layout(pieces=(padded,), scale=jnp.asarray(S.sum() / len(S)), num_words=len(S))
     same(solve(jnp.asarray(W), layout, **few).W, expected.W)

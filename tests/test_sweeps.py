@@ -216,5 +216,7 @@ assert sharding.mesh_of(jax.devices()[:1]) is None
 
 
 def test_rows_are_shared_whatever_their_number(cached):
-    done = subprocess.run([sys.executable, "-c", BY_ROWS], capture_output=True, text=True, timeout=120, env=cached)
+    done = subprocess.run(
+        [sys.executable, "-c", BY_ROWS], capture_output=True, text=True, timeout=120, env=cached
+    )
     assert done.returncode == 0, done.stderr

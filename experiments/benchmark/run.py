@@ -58,6 +58,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     if job["pieces"] == "segments":
         for name, kind in layout._KINDS.items():
             layout._KINDS[name] = layout.Kind(kind.tile_size, 0.0, kind.block_bytes)
+    laid_out = layout.prepare(S)
     seconds_prepare = []
     for _ in range(3):
         began = time.perf_counter()
@@ -126,14 +127,17 @@ class Peak:
 
     @staticmethod
     def now() -> int:
+        """Bytes that are in memory."""
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def look(self) -> None:
+        """Looks again and again, in a thread."""
         while self.going:
             self.most = max(self.most, self.now())
             time.sleep(0.002)
 
     def end(self) -> int:
+        """Bytes beyond those at the beginning."""
         self.going = False
         self.thread.join()
         return self.most - self.before
@@ -262,7 +266,9 @@ def growth(path: str, folder: str, quick: bool) -> dict[str, list[dict[str, Any]
     order = np.random.default_rng(0).permutation(entries.nnz)
     for share in (1.0, 0.1) if quick else (1.0, 0.46, 0.22, 0.1):
         some = order[: int(share * entries.nnz)]
-        half = scipy.sparse.coo_array((entries.data[some], (entries.row[some], entries.col[some])), matrix.shape)
+        half = scipy.sparse.coo_array(
+            (entries.data[some], (entries.row[some], entries.col[some])), matrix.shape
+        )
         thinner = (half + half.T + scipy.sparse.eye_array(matrix.shape[0]) * 1e-3).tocsr()
         smaller = str(Path(folder) / f"thin-{share}.npz")
         scipy.sparse.save_npz(smaller, thinner, compressed=False)
