@@ -245,6 +245,150 @@ XLA_FFI_Error *dcdjax_segments_pass_f64(XLA_FFI_CallFrame *frame) {
   return handle(frame, XLA_FFI_DataType_F64, pass_part_f64);
 }
 
+/* ---- The exact step, in float ---- */
+
+/* exp(x) = 2^n exp(f), |f| <= ln(2) / 2, for |x| < 87; the series of exp(f) to where it is a rounding error. */
+INLINE float exp_float(float x) {
+  const float magic = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to a whole number */
+  float n = (x * 1.44269504f + magic) - magic;
+  float f = x - n * 0.693359375f + n * 2.12194440e-4f;
+  float y = 1.0f / 5040;
+  y = y * f + 1.0f / 720;
+  y = y * f + 1.0f / 120;
+  y = y * f + 1.0f / 24;
+  y = y * f + 1.0f / 6;
+  y = y * f + 0.5f;
+  y = y * f + 1;
+  y = y * f + 1;
+  uint32_t bits = ((uint32_t)(int32_t)n + 127u) << 23;
+  float scale;
+  memcpy(&scale, &bits, sizeof scale);
+  return y * scale;
+}
+
+enum { ROWS = 64 /* at a time */, MAX_CLIMBS = 16, FLOATS = VECTOR_BYTES / sizeof(float) };
+
+typedef int32_t Mask __attribute__((vector_size(VECTOR_BYTES)));
+
+typedef struct {
+  const float *W, *ZW, *two_over_s, *poles; /* the last two are padded, as the rows that are worked on */
+  float *out, exponent;
+  int64_t num_words, num_topics, padded;
+  atomic_bool no_memory;
+} Step;
+
+INLINE Vector_f32 chosen(Mask mask, Vector_f32 vector) { return (Vector_f32)(mask & (Mask)vector); }
+
+INLINE float row_sum(const float *row, int64_t padded) {
+  Vector_f32 total = {0};
+  for (int64_t k = 0; k < padded; k += FLOATS) total += *(const Unaligned_f32 *)(row + k);
+  return sum_f32(total);
+}
+
+/* The x > 0 with sum_k A[k] / (poles[k] + x) = 1: `row_root` of decomposition.py, where the reasons are. */
+static float row_root(const float *A, const float *poles, int64_t padded) {
+  Vector_f32 most = (Vector_f32){0} + FLT_MIN;
+  for (int64_t k = 0; k < padded; k += FLOATS) {
+    Vector_f32 bound = *(const Unaligned_f32 *)(A + k) - *(const Unaligned_f32 *)(poles + k);
+    Mask more = bound > most;
+    most = (Vector_f32)((more & (Mask)bound) | (~more & (Mask)most));
+  }
+  float x = FLT_MIN;
+  for (int i = 0; i < FLOATS; i++) x = most[i] > x ? most[i] : x;
+  const double close = sqrt(FLT_EPSILON);
+  for (int climb = 0; climb < MAX_CLIMBS; climb++) {
+    Vector_f32 psi = {0}, slope = {0}, psi_near = {0}, slope_near = {0};
+    for (int64_t k = 0; k < padded; k += FLOATS) {
+      Vector_f32 pole = *(const Unaligned_f32 *)(poles + k), inverse = 1 / (pole + x);
+      Vector_f32 term = *(const Unaligned_f32 *)(A + k) * inverse, part = term * (x * inverse);
+      Vector_f32 here = (Vector_f32){0} + x;
+      Mask near = pole <= here;
+      psi += chosen(~near, term), slope += chosen(~near, part);
+      psi_near += chosen(near, term), slope_near += chosen(near, part);
+    }
+    double far = sum_f32(psi), by = sum_f32(psi_near), slope_by = sum_f32(slope_near), slope_far = sum_f32(slope);
+    double u_near = x * (by / fmax(slope_by, FLT_MIN)), u_far = x * (far / fmax(slope_far, FLT_MIN));
+    double beta_near = by * u_near, beta_far = far * u_far;
+    double gap = fmax(u_far - u_near, 0), p = beta_near + beta_far - gap;
+    double root = sqrt(p * p + 4 * beta_near * gap);
+    double v = p >= 0 ? (p + root) / 2 : beta_near * (2 * gap / fmax(root - p, FLT_MIN));
+    float closer = (float)(x + (v - u_near));
+    x = closer > x ? closer : x;
+    if (!(fabs(by + far - 1) > close)) break;
+  }
+  return x;
+}
+
+/* Onto the simplex, no entry below the floor. NaN stays what it is. */
+INLINE void onto_simplex(float *row, int64_t num_topics, int64_t padded) {
+  const float floor = FLT_EPSILON * FLT_EPSILON, total = row_sum(row, padded);
+  for (int64_t k = 0; k < num_topics; k++) {
+    float share = row[k] / total;
+    row[k] = share < floor ? floor : share;
+  }
+}
+
+static void step_rows(void *job, int64_t index) {
+  Step *step = job;
+  const int64_t r = step->num_topics, padded = step->padded, first = index * ROWS;
+  const int64_t end = first + ROWS < step->num_words ? first + ROWS : step->num_words;
+  float *A = calloc((size_t)padded, sizeof(float));
+  if (!A) {
+    atomic_store(&step->no_memory, true);
+    return;
+  }
+  for (int64_t i = first; i < end; i++) {
+    const float *W = step->W + i * r, *ZW = step->ZW + i * r, *poles = step->poles;
+    float *out = step->out + i * r;
+    for (int64_t k = 0; k < r; k++) A[k] = W[k] * (ZW[k] * step->two_over_s[k]);
+    const float x = row_root(A, poles, padded);
+    for (int64_t k = 0; k < r; k++) A[k] = A[k] / (poles[k] + x);
+    onto_simplex(A, r, padded);
+    if (step->exponent != 1) {
+      for (int64_t k = 0; k < r; k++) A[k] = W[k] * exp_float(step->exponent * log_float(A[k] / W[k]));
+      onto_simplex(A, r, padded);
+    }
+    memcpy(out, A, (size_t)r * sizeof(float));
+  }
+  free(A);
+}
+
+/* s, plus (1, topics), W, ZW (words, topics), the exponent () -> the next W. */
+XLA_FFI_Error *dcdjax_exact_step_f32(XLA_FFI_CallFrame *frame) {
+  if (answer_metadata(frame)) return NULL;
+  const XLA_FFI_DataType dtype = XLA_FFI_DataType_F32;
+  XLA_FFI_Buffer **args = (XLA_FFI_Buffer **)frame->args.args, **rets = (XLA_FFI_Buffer **)frame->rets.rets;
+  if (frame->args.size != 5 || frame->rets.size != 1 || args[2]->rank != 2)
+    return error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "expected s, plus, W, ZW, exponent; one result");
+  const int64_t N = args[2]->dims[0], r = args[2]->dims[1], num_threads = num_threads_of(&frame->attrs);
+  if (!is(args[0], dtype, 2, 1, r) || !is(args[1], dtype, 2, 1, r) || !is(args[2], dtype, 2, N, r) ||
+      !is(args[3], dtype, 2, N, r) || !is(args[4], dtype, 0, 0, 0) || !is(rets[0], dtype, 2, N, r))
+    return error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "expected float32 and shapes that fit W's");
+  if (num_threads < 1)
+    return error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "num_threads must be an integer of at least 1");
+
+  const float *s = args[0]->data, *plus = args[1]->data;
+  const int64_t padded = (r + FLOATS - 1) / FLOATS * FLOATS;
+  float *two_over_s = malloc(2 * (size_t)padded * sizeof(float));
+  if (!two_over_s) return error(frame->api, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory for a row");
+  float *poles = two_over_s + padded, smallest = INFINITY;
+  for (int64_t k = 0; k < r; k++) smallest = plus[k] < smallest ? plus[k] : smallest;
+  for (int64_t k = 0; k < padded; k++) {
+    two_over_s[k] = k < r ? 2 / s[k] : 0;
+    poles[k] = k < r ? plus[k] - smallest : 1; /* what is padded has no weight, so its pole does not matter */
+  }
+  Step step = {
+      .W = args[2]->data, .ZW = args[3]->data, .two_over_s = two_over_s, .poles = poles,
+      .out = rets[0]->data, .exponent = *(const float *)args[4]->data,
+      .num_words = N, .num_topics = r, .padded = padded,
+  };
+  run(step_rows, &step, (N + ROWS - 1) / ROWS, num_threads);
+  free(two_over_s);
+  if (atomic_load(&step.no_memory))
+    return error(frame->api, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "no memory for a row");
+  return NULL;
+}
+
 #else /* REAL is defined: the pass, for float or double */
 
 #define VECTOR NAME(Vector)

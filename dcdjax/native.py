@@ -1,4 +1,4 @@
-"""Segments of S and W enter; ZW and the log-likelihood leave, computed in C where there is a compiler.
+"""W and what a pass or a step needs enter; what it yields leaves, computed in C where there is a compiler.
 
 `native.c` is compiled when it is first asked for, and kept in the cache folder. Without a compiler
 `available` says no and `reason` why; the rest of the package does not need it. The environment variable
@@ -27,9 +27,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dcdjax.datasets import cache_folder
+from dcdjax.decomposition import Sums
 from dcdjax.files import written_whole
 
 _TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
+_STEP = "dcdjax_exact_step_f32"
 
 # Not -ffast-math: the solver relies on NaN, and its start-up code would flush subnormals in all threads.
 # -fno-trapping-math lets the compiler make vectors of what has conditions.
@@ -101,6 +103,35 @@ def segments_pass(
     return ZW, log_likelihood
 
 
+def exact_step(
+    sums: Sums,
+    W: Float[Array, "words topics"],
+    ZW: Float[Array, "words topics"],
+    exponent: Float[Array, ""],
+    *,
+    num_threads: int,
+) -> Float[Array, "words topics"]:
+    """`decomposition.exact_step`, over-relaxed by the exponent unless that is 1. On the CPU, in float32 only.
+
+    Args:
+      sums: what all words share.
+      W: positive.
+      ZW: of the pass over S for this W.
+      exponent: of `decomposition.over_relax`.
+      num_threads: how many threads to use at most, the caller's among them.
+
+    Returns:
+      The next W, rows on the simplex.
+    """
+    if W.dtype != jnp.float32:
+        raise ValueError(f"W must be float32, got {W.dtype}")
+    if not available():
+        raise RuntimeError(f"no native kernel: {reason()}")
+    result = jax.ShapeDtypeStruct(W.shape, W.dtype)
+    call = jax.ffi.ffi_call(_STEP, result, vmap_method="sequential")
+    return call(sums.s, sums.plus, W, ZW, exponent, num_threads=num_threads)
+
+
 # --- The library ------------------------------------------------------------------------------------
 
 
@@ -123,7 +154,7 @@ def _decided() -> tuple[bool, str]:
             except _BuildError as error:
                 failures.append(f"{shlex.join(compiler)}: {error}")
                 continue
-            for target in _TARGETS.values():
+            for target in (*_TARGETS.values(), _STEP):
                 jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library[target]), platform="cpu")
             return True, f"It is in use, built by {version}."
     except Exception as error:  # whatever is wrong, the package works without it

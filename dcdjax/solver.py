@@ -17,7 +17,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from dcdjax import decomposition, sharding, sweeps
+from dcdjax import decomposition, native, sharding, sweeps
 from dcdjax.layout import Layout, Nonzeros, prepare
 
 Step = Literal["exact", "relaxed"]
@@ -94,7 +94,9 @@ def solve(
 
     Args:
       W: a positive start, (N, r), float32 or float64; see `initialize`. All results have its dtype.
-      S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`.
+      S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`. All local
+        devices share the work, or those that a layout was prepared for; inside of a `jit`, the first one
+        does it alone unless the layout was prepared outside.
       step: "exact" brings the rows onto the simplex, keeps them there and never raises the objective;
         "relaxed" is the paper's algorithm to the letter: the Lagrangian never rises, the rows drift to
         the simplex.
@@ -120,7 +122,7 @@ def solve(
     """
     W, layout = _arguments(W, S, batched=False)
     options = checked_options(step, tol, max_steps, over_relaxation)
-    return _at_home(W, layout, lambda W: _solve(W, layout, jnp.asarray(tol, W.dtype), **options))
+    return _at_home(W, layout, lambda W: _solve(W, layout, _number(tol, W), **options))
 
 
 def solve_restarts(
@@ -147,7 +149,7 @@ def solve_restarts(
     """
     W, layout = _arguments(W_batch, S, batched=True)
     options = checked_options(step, tol, max_steps, over_relaxation)
-    return _at_home(W, layout, lambda W: _solve_restarts(W, layout, jnp.asarray(tol, W.dtype), **options))
+    return _at_home(W, layout, lambda W: _solve_restarts(W, layout, _number(tol, W), **options))
 
 
 def best(solution: Solution) -> Solution:
@@ -288,26 +290,9 @@ def _one_step(
     step: Step,
     over_relaxation: float,
 ) -> State:
-    def over_relaxed(sums: decomposition.Sums, W: Array, ZW: Array) -> Array:
-        return decomposition.over_relax(W, _STEPS[step](sums, W, ZW), over_relaxation)
-
-    sums = decomposition.column_sums(state.W, state.ZW)
-    if over_relaxation == 1:
-        plain = jnp.array(True)
-        W = sharding.by_rows(_STEPS[step], layout.mesh, sums, state.W, state.ZW)
-    else:
-        # After a refusal the exact step, whichever is over-relaxed: it is proven not to raise the objective.
-        plain = state.refused
-        W = sharding.by_rows(
-            lambda shared, W, ZW: lax.cond(
-                shared[0], decomposition.exact_step, over_relaxed, shared[1], W, ZW
-            ),
-            layout.mesh,
-            (plain, sums),
-            state.W,
-            state.ZW,
-        )
-
+    # After a refusal the exact step, whichever is over-relaxed: it is proven not to raise the objective.
+    plain = jnp.array(True) if over_relaxation == 1 else state.refused
+    W = _moved(state, layout, plain, step, over_relaxation)
     running = state.status == Status.RUNNING.value
     ZW, log_likelihood = _sweep(W, layout, running)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
@@ -340,6 +325,32 @@ def _one_step(
             change=state.history.change.at[t].set(change),
             residual=state.history.residual.at[t].set(_residual(W)),
         ),
+    )
+
+
+def _moved(
+    state: State, layout: Layout, plain: Bool[Array, ""], step: Step, over_relaxation: float
+) -> Float[Array, "words topics"]:
+    """The step itself: every device takes it for its part of the words."""
+
+    def native_rows(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, plain = shared
+        exponent = jnp.where(plain, 1.0, over_relaxation).astype(W.dtype)
+        return native.exact_step(sums, W, ZW, exponent, num_threads=layout.num_threads)
+
+    def over_relaxed(sums: decomposition.Sums, W: Array, ZW: Array) -> Array:
+        return decomposition.over_relax(W, _STEPS[step](sums, W, ZW), over_relaxation)
+
+    def xla_rows(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, plain = shared
+        if over_relaxation == 1:
+            return _STEPS[step](sums, W, ZW)
+        return lax.cond(plain, decomposition.exact_step, over_relaxed, sums, W, ZW)
+
+    native_too = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32
+    sums = decomposition.column_sums(state.W, state.ZW)
+    return sharding.by_rows(
+        native_rows if native_too else xla_rows, layout.mesh, (sums, plain), state.W, state.ZW
     )
 
 
@@ -423,7 +434,9 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
         S_val, scale = decomposition.normalize(S_val.astype(W.dtype), num_words)
         layout = Layout(pieces=(Nonzeros(S_idx=S_idx, S_val=S_val),), scale=scale, num_words=num_words)
     else:
-        layout = prepare(S, num_words=num_words, dtype=W.dtype)
+        # While JAX traces there is no telling on which devices W is.
+        devices = jax.local_devices()[:1] if isinstance(W, Tracer) else None
+        layout = prepare(S, num_words=num_words, dtype=W.dtype, devices=devices)
     if layout.num_words != num_words:
         raise ValueError(f"{name} has {num_words} words, but S has {layout.num_words}")
     if layout.scale.dtype != W.dtype:
@@ -431,14 +444,17 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
     return W, layout
 
 
+def _number(tol: ArrayLike, W: Array) -> Float[Array, ""]:
+    # By way of the host, so that it is bound to no device.
+    return jnp.asarray(tol if isinstance(tol, Tracer) else np.asarray(tol), W.dtype)
+
+
 def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solution:
     """Runs where S lies, and brings the result to where W was."""
     if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
         return run(W)
-    if set(W.devices()) == set(layout.devices):
-        return run(W)
     solution = run(sharding.everywhere(W, layout.devices))
-    if len(W.devices()) > 1:
+    if len(W.devices()) > 1 or W.devices() == set(layout.devices):
         return solution
     (home,) = W.devices()
     return sharding.everywhere(solution, [home])

@@ -20,8 +20,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
+from problems import ROOT_KINDS, root_problem
 
-from dcdjax import native
+from dcdjax import decomposition, native
+from dcdjax.decomposition import Sums
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
@@ -291,6 +293,95 @@ def test_arguments_of_the_wrong_kind_are_errors(unchecked_annotations):
         run((W.astype(np.float16), W_over_s, parts, rows, columns, values))
     with pytest.raises(ValueError, match="num_threads must be at least 1, got 0"):
         run((W, W_over_s, parts, rows, columns, values), num_threads=0)
+
+
+# --- The exact step ---------------------------------------------------------------------------------
+
+
+def step_problem(seed, N, r, concentration=0.3):
+    rng = np.random.default_rng(seed)
+    W = np.maximum(rng.dirichlet(np.full(r, concentration), N), 1e-12).astype(np.float32)
+    ZW = (W * rng.random((N, r)) * 4 + 1e-3 * rng.random((N, r))).astype(np.float32)
+    return jnp.asarray(W), jnp.asarray(ZW)
+
+
+def native_step(sums, W, ZW, eta=1.0, num_threads=2):
+    return native.exact_step(sums, W, ZW, jnp.float32(eta), num_threads=num_threads)
+
+
+def wide(array):
+    return jnp.asarray(np.asarray(array, np.float64))
+
+
+@pytest.mark.parametrize("eta", [1.0, 1.5, 1.9])
+@pytest.mark.parametrize(("N", "r"), [(1, 1), (3, 2), (5, 8), (64, 7), (129, 33), (300, 200)])
+def test_step_is_that_of_the_decomposition(N, r, eta):
+    W, ZW = step_problem(N, N, r)
+    sums = decomposition.column_sums(W, ZW)
+    got = jax.jit(partial(native_step, eta=eta))(sums, W, ZW)
+    assert got.dtype == jnp.float32
+    expected = decomposition.exact_step(Sums(wide(sums.s), wide(sums.plus)), wide(W), wide(ZW))
+    if eta != 1:
+        expected = decomposition.over_relax(wide(W), jnp.maximum(expected, 2.0**-46), eta)
+    np.testing.assert_allclose(got, np.maximum(expected, 2.0**-46), rtol=2e-5)
+    np.testing.assert_allclose(got.sum(1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ROOT_KINDS)
+def test_rows_built_to_be_hard(kind):
+    A, poles = root_problem(kind, np.random.default_rng(0), num_rows=500)
+    A, poles = np.maximum(A.astype(np.float32), 1e-37), np.reshape(poles, (1, -1)).astype(np.float32)
+    A, poles = jnp.asarray(A), jnp.asarray(poles)
+    got = native_step(Sums(jnp.full_like(poles, 2), poles), jnp.ones_like(A), A)
+    np.testing.assert_allclose(got.sum(1), 1, rtol=1e-5)
+    x = decomposition.row_root(wide(A), wide(poles))
+    expected = decomposition.on_simplex(wide(A) / (wide(poles) + x))
+    # What balances at a pole is no better known than the sum of its row.
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_no_entry_falls_below_the_floor():
+    W, ZW = step_problem(1, 50, 20, concentration=0.01)
+    got = native_step(decomposition.column_sums(W, ZW), W, jnp.where(W > 1e-3, ZW, 0), eta=1.9)
+    assert float(got.min()) == decomposition.smallest_weight(jnp.float32)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_number_spoils_its_row_only(bad):
+    W, ZW = step_problem(2, 70, 11)
+    sums = decomposition.column_sums(W, ZW)
+    for eta in (1.0, 1.9):
+        got = native_step(sums, W, ZW.at[3, 5].set(bad), eta)
+        assert jnp.isnan(got[3]).any()
+        np.testing.assert_array_equal(np.delete(got, 3, 0), np.delete(native_step(sums, W, ZW, eta), 3, 0))
+
+
+def test_threads_do_not_change_a_step():
+    W, ZW = step_problem(3, 1000, 30)
+    sums = decomposition.column_sums(W, ZW)
+    one, many = (native_step(sums, W, ZW, 1.9, num_threads) for num_threads in (1, 7))
+    np.testing.assert_array_equal(one, many)
+
+
+def test_vmap_of_a_step_is_a_loop():
+    problems = [step_problem(seed, 20, 6) for seed in range(3)]
+    W, ZW = (jnp.stack(part) for part in zip(*problems, strict=True))
+    sums = jax.vmap(decomposition.column_sums)(W, ZW)
+    got = jax.jit(jax.vmap(partial(native_step, eta=1.9)))(sums, W, ZW)
+    for n in range(3):
+        np.testing.assert_array_equal(got[n], native_step(Sums(sums.s[n], sums.plus[n]), W[n], ZW[n], 1.9))
+
+
+def test_a_step_of_the_wrong_kind(unchecked_annotations):
+    W, ZW = step_problem(4, 5, 3)
+    sums = decomposition.column_sums(W, ZW)
+    with pytest.raises(ValueError, match="W must be float32, got float64"):
+        native_step(sums, wide(W), wide(ZW))
+    for wrong in ((sums, W, ZW[:4]), (sums, W[:, :2], ZW), (Sums(sums.s[0], sums.plus), W, ZW)):
+        with pytest.raises((ValueError, RuntimeError), match="expected float32 and shapes that fit W's"):
+            jax.block_until_ready(native.exact_step(*wrong, jnp.float32(1), num_threads=1))
+    with pytest.raises((ValueError, RuntimeError), match="num_threads must be an integer of at least 1"):
+        jax.block_until_ready(native_step(sums, W, ZW, num_threads=0))
 
 
 # --- The build --------------------------------------------------------------------------------------
