@@ -5,25 +5,32 @@ are, for matrix products. A segment gathers the rows of W that its few columns n
 """
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float32, Float64, Int32
 
+from dcdjax import tiling
 from dcdjax.parallel import in_order
 
-# Columns of a segment. Shorter ones are padded less (7 % at 16 on WikiText-2, 15 % at 32), but every segment
-# reads and writes its own row of W besides those that it gathers.
-WIDTH = 16
+# Columns of a segment, at most. Shorter ones are padded less (7 % at 16 on WikiText-2, 15 % at 32), but every
+# segment reads and writes its own row of W besides those that it gathers. Where rows have few nonzeros, as in
+# a graph of nearest neighbors, segments are shorter: no longer than half of what a row has in the mean.
+WIDTHS = (16, 8, 4)
 
 # Segments are taken window by window, so that the rows of W that they gather come from a core's own cache:
 # 1,024 rows of 200 topics in float32 are 0.8 MB. A pass in C is then up to twice as fast as one that gathers
 # from the cache that cores share, one in XLA by a fifth; 512 and 2,048 were about as good.
 WINDOW = 1024
 
-# Segments that a thread fills at a time, so that what it needs for it stays in a cache.
-_AT_A_TIME = 4096
+# Tiles may take as much memory as S itself, a value and an index of each nonzero, and this many bytes anyway:
+# a small S should not do without them.
+_BYTES_ANYWAY = 1 << 24
+
+# What begins at a multiple of this many bytes JAX takes over on the CPU without a copy.
+_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Segments:
-    """Rows of S cut into pieces of `WIDTH` nonzeros.
+    """Rows of S cut into pieces of a few nonzeros.
 
     Attributes:
       parts: where each part begins, and the last one ends. No row is in two parts.
@@ -82,100 +89,119 @@ def pack(
     Returns:
       Every nonzero of S is in one of them; tiles sorted by row and column.
     """
-    num_words = matrix.shape[0]
-    size = min(tile_size, num_words)
-    num_blocks = -(-num_words // size)
-    firsts = np.minimum(np.arange(num_blocks, dtype=np.int32) * size, num_words - size)
-    bounds = np.append(np.arange(num_blocks) * size, num_words)
+    size = min(tile_size, matrix.shape[0])
+    most_bytes = max(matrix.nnz * (dtype.itemsize + 4), _BYTES_ANYWAY)
+    strips = tiling.cut(matrix, size)
+    chosen = tiling.choose(
+        matrix,
+        strips,
+        size=size,
+        cells_per_nonzero=cells_per_nonzero,
+        most=most_bytes // (size * size * dtype.itemsize),
+    )
+    tiles = Tiles(
+        rows=chosen.firsts[chosen.rows],
+        columns=chosen.firsts[chosen.columns],
+        values=_aligned((chosen.rows.size, size, size), dtype),
+    )
+    tiles.values.fill(0)
+    segments, places = _planned(chosen, strips, dtype, num_parts)
 
-    def of(block: int) -> slice:
-        return slice(matrix.indptr[bounds[block]], matrix.indptr[bounds[block + 1]])
+    def fill(strip_and_places: tuple[tiling.Strip, np.ndarray]) -> None:
+        strip, places = strip_and_places
+        S = (matrix.data[strip.entries] / divisor).astype(dtype)
+        _fill_tiles(tiles, chosen, strip, S)
+        _fill_segments(segments, chosen, strip, S, places)
 
-    def count(block: int) -> np.ndarray:
-        return np.bincount(matrix.indices[of(block)] // size, minlength=num_blocks)
-
-    counts = np.stack([found for _, found in in_order(count, range(num_blocks))])
-    # As much memory as S itself takes, a value and an index of each nonzero, is enough for tiles.
-    most = matrix.nnz * (dtype.itemsize + 4) // (size * size * dtype.itemsize)
-    dense = _worthwhile(counts, size, cells_per_nonzero, most)
-
-    tile_rows, tile_columns = np.nonzero(np.triu(dense))
-    values = np.zeros((tile_rows.size, size, size), dtype)
-    flat = values.reshape(-1)
-    number = np.full((num_blocks, num_blocks), -1)
-    number[tile_rows, tile_columns] = np.arange(tile_rows.size)
-
-    def cut(block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Fills the tiles of a block of rows; returns what is left: columns, values, how many in a row."""
-        begins = matrix.indptr[bounds[block] : bounds[block + 1] + 1] - matrix.indptr[bounds[block]]
-        columns = matrix.indices[of(block)].astype(np.int32, copy=False)
-        S = (matrix.data[of(block)] / divisor).astype(dtype)
-        if not dense[block].any():
-            return columns, S, np.diff(begins)
-        column_blocks = columns // size
-        tiled = np.flatnonzero((number[block] >= 0)[column_blocks])
-        rows = np.arange(begins.size - 1) + (bounds[block] - firsts[block])
-        where = np.repeat(rows * size, np.diff(np.searchsorted(tiled, begins)))
-        where += (number[block] * (size * size) - firsts)[column_blocks[tiled]]
-        where += columns[tiled]
-        flat[where] = S[tiled]
-        left = np.flatnonzero(~dense[block][column_blocks])
-        return columns[left], S[left], np.diff(np.searchsorted(left, begins))
-
-    rest = [found for _, found in in_order(cut, range(num_blocks))]
-    values[tile_rows == tile_columns] /= 2
-    tiles = Tiles(rows=firsts[tile_rows], columns=firsts[tile_columns], values=values)
-    columns, S, lengths = (np.concatenate(parts) for parts in zip(*rest, strict=True))
-    del rest
-    return tiles, _segments(lengths, columns, S, num_parts)
+    for _ in in_order(fill, zip(strips, places, strict=True)):
+        pass
+    return tiles, segments
 
 
-def _worthwhile(counts: np.ndarray, size: int, cells_per_nonzero: float, most: int) -> np.ndarray:
-    """Which blocks of S are to be tiles, the best ones if those are too many."""
-    # On the diagonal a tile and its mirror image are the same nonzeros.
-    nonzeros = counts * np.where(np.eye(len(counts), dtype=bool), 1, 2)
-    gain = nonzeros * cells_per_nonzero - size * size
-    upper = np.flatnonzero(np.triu(gain > 0))
-    order = upper[np.argsort(-gain.reshape(-1)[upper], kind="stable")]
-    dense = np.zeros(counts.shape, bool)
-    dense.reshape(-1)[order[:most]] = True
-    return dense | dense.T
+def _fill_tiles(tiles: Tiles, chosen: tiling.Tiling, strip: tiling.Strip, S: np.ndarray) -> None:
+    found, cells = chosen.tiled(strip)
+    on_diagonal = chosen.matrix.indices[strip.entries][found] // chosen.size == strip.block
+    tiles.values.reshape(-1)[cells] = np.where(on_diagonal, S[found] / 2, S[found])
 
 
-def _segments(lengths: np.ndarray, columns: np.ndarray, S: np.ndarray, num_parts: int) -> Segments:
-    """Rows of so many nonzeros each become segments, in the order in which they are to be taken."""
-    num_segments = -(-lengths // WIDTH)
-    firsts = np.cumsum(num_segments) - num_segments
-    total = int(num_segments.sum())
+def _planned(
+    chosen: tiling.Tiling, strips: list[tiling.Strip], dtype: np.dtype, num_parts: int
+) -> tuple[Segments, list[np.ndarray]]:
+    """Segments with their rows, but nothing in them yet, and which of them are those of each strip."""
+    num_words = chosen.matrix.shape[0]
+    num_nonzeros = chosen.matrix.nnz - chosen.num_nonzeros
+    width = next((width for width in WIDTHS if 2 * width * num_words <= num_nonzeros), WIDTHS[-1])
+
+    def measure(strip: tiling.Strip) -> tuple[np.ndarray, np.ndarray]:
+        """How many segments each row has, and the window of each segment."""
+        left, lengths = chosen.rest(strip)
+        num_segments, begin, last = _cut(lengths, width)
+        columns = chosen.matrix.indices[strip.entries][left]
+        return num_segments, (columns[np.minimum(begin + width // 2, last)] // WINDOW).astype(np.int32)
+
+    measured = [found for _, found in in_order(measure, strips)]
+    num_segments, windows = (np.concatenate(of_all) for of_all in zip(*measured, strict=True))
+    rows, parts, order = _in_turn(num_segments, windows, num_parts)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size, dtype=order.dtype)
+    segments = Segments(
+        parts=parts,
+        rows=rows[order],
+        columns=_aligned((order.size, width), np.dtype(np.int32)),
+        values=_aligned((order.size, width), dtype),
+    )
+    return segments, np.split(place, np.cumsum([windows.size for _, windows in measured])[:-1])
+
+
+def _fill_segments(
+    segments: Segments, chosen: tiling.Tiling, strip: tiling.Strip, S: np.ndarray, places: np.ndarray
+) -> None:
+    left, lengths = chosen.rest(strip)
+    columns = chosen.matrix.indices[strip.entries].astype(np.int32, copy=False)[left]
+    width = segments.columns.shape[1]
+    _, begin, last = _cut(lengths, width)
+    where = begin[:, None] + np.arange(width)[None]
+    short = np.flatnonzero(where[:, -1] > last)
+    missing = where[short] > last[short, None]
+    where[short] = np.minimum(where[short], last[short, None])
+    segments.columns[places] = np.take(columns, where, mode="clip")  # clip: nothing else to be checked
+    values = np.take(S[left], where, mode="clip")
+    values[short] = np.where(missing, 0, values[short])
+    segments.values[places] = values
+
+
+def _cut(lengths: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of rows with so many nonzeros: how many segments they have; where each begins; where its row ends."""
+    num_segments = -(-lengths // width)
+    ends, firsts = np.cumsum(lengths), np.cumsum(num_segments) - num_segments
+    begin = np.repeat(ends - lengths - firsts * width, num_segments)
+    begin += np.arange(begin.size) * width
+    return num_segments.astype(np.int32), begin, np.repeat(ends - 1, num_segments)
+
+
+def _in_turn(
+    num_segments: np.ndarray, windows: np.ndarray, num_parts: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The row of each segment, where parts begin, and the order in which segments are to be taken."""
+    ends = np.cumsum(num_segments, dtype=np.int64)
     # Parts end with rows.
-    ends = np.searchsorted(firsts + num_segments, np.linspace(0, total, num_parts + 1)[1:-1])
-    part_of_row = np.searchsorted(ends, np.arange(lengths.size)).astype(np.int32)
-    rows = np.repeat(np.arange(lengths.size, dtype=np.int32), num_segments)
-    parts = np.searchsorted(part_of_row[rows], np.arange(num_parts + 1)).astype(np.int32)
-
-    ends_of_rows = np.cumsum(lengths)
-    last = np.repeat(ends_of_rows - 1, num_segments)
-    begin = np.repeat(ends_of_rows - lengths - firsts * WIDTH, num_segments) + np.arange(total) * WIDTH
-    num_windows = -(-lengths.size // WINDOW)
-    key = part_of_row[rows] * num_windows + columns[np.minimum(begin + WIDTH // 2, last)] // WINDOW
+    cuts = np.searchsorted(ends, np.linspace(0, windows.size, num_parts + 1)[1:-1])
+    part_of_row = np.searchsorted(cuts, np.arange(num_segments.size)).astype(np.int32)
+    rows = np.repeat(np.arange(num_segments.size, dtype=np.int32), num_segments)
+    part = part_of_row[rows]
+    parts = np.searchsorted(part, np.arange(num_parts + 1)).astype(np.int32)
+    num_windows = -(-num_segments.size // WINDOW)
+    key = part * num_windows + windows
     # Numbers below 2^16 are sorted in linear time.
     order = np.argsort(key.astype(np.uint16) if num_parts * num_windows < 1 << 16 else key, kind="stable")
+    return rows, parts, order.astype(np.int32) if order.size < 1 << 31 else order
 
-    packed_columns, values = np.empty((total, WIDTH), np.int32), np.empty((total, WIDTH), S.dtype)
-    begin, last = begin[order][:, None], last[order][:, None]
 
-    def fill(first: int) -> None:
-        some = slice(first, first + _AT_A_TIME)
-        where = begin[some] + np.arange(WIDTH)[None]
-        missing = where > last[some]
-        np.minimum(where, last[some], out=where)
-        np.take(columns, where, out=packed_columns[some], mode="clip")
-        np.take(S, where, out=values[some], mode="clip")
-        values[some][missing] = 0
-
-    for _ in in_order(fill, range(0, total, _AT_A_TIME)):
-        pass
-    return Segments(parts=parts, rows=rows[order], columns=packed_columns, values=values)
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    num_bytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
+    return memory[begin : begin + num_bytes].view(dtype).reshape(shape)
 
 
 def share_tiles(tiles: Tiles, num_shares: int) -> list[Tiles]:

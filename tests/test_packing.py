@@ -1,5 +1,8 @@
 """Tiles and segments hold every nonzero of S once, and tiles only where S is dense."""
 
+import tracemalloc
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -84,7 +87,8 @@ def test_tiles_are_where_S_is_dense():
         assert list(zip(tiles.rows.tolist(), tiles.columns.tolist(), strict=True)) == expected
 
 
-def test_tiles_take_no_more_memory_than_S():
+def test_tiles_take_no_more_memory_than_S(monkeypatch):
+    monkeypatch.setattr(packing, "_BYTES_ANYWAY", 0)
     S = scipy.sparse.csr_array(np.kron(np.eye(20), np.ones((4, 4))) + np.eye(80, k=40) + np.eye(80, k=-40))
     tiles, segments = pack(S, cells_per_nonzero=1e6)
     assert 0 < tiles.values.nbytes <= S.nnz * 12
@@ -106,7 +110,7 @@ def test_segments_follow_windows(monkeypatch):
     S = random_S(np.random.default_rng(0), 400, density=0.2)
     _, segments = pack(S, cells_per_nonzero=0.0, num_parts=3)
     for a, b in zip(segments.parts, segments.parts[1:], strict=False):
-        window = segments.columns[a:b, packing.WIDTH // 2] // 32
+        window = segments.columns[a:b, segments.columns.shape[1] // 2] // 32
         assert (np.diff(window) >= 0).all()
         same = np.diff(window) == 0
         assert (np.diff(segments.rows[a:b])[same] >= 0).all()
@@ -114,8 +118,34 @@ def test_segments_follow_windows(monkeypatch):
     assert lengths.max() - lengths.min() < lengths.mean() / 5
 
 
+def test_many_words_with_few_neighbors(monkeypatch):
+    """A graph of nearest neighbors: neither blocks nor padding may take more than it does."""
+    monkeypatch.setenv("DCDJAX_CORES", "2")  # each needs some memory
+    N = 60_000
+    rng = np.random.default_rng(0)
+    S = scipy.sparse.coo_array(
+        (np.ones(3 * N), (np.tile(np.arange(N), 3), rng.integers(0, N, 3 * N))), (N, N)
+    )
+    S = (S + S.T).tocsr()
+    tracemalloc.start()
+    tiles, segments = pack(S, tile_size=64)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert segments.columns.shape[1] == 4
+    assert most < 2 * (S.data.nbytes + S.indices.nbytes + S.indptr.nbytes)
+    rows = np.repeat(segments.rows, 4)
+    got = scipy.sparse.coo_array((segments.values.reshape(-1), (rows, segments.columns.reshape(-1))), (N, N))
+    assert not tiles.rows.size
+    assert abs(got - S).max() == 0
+
+
+def test_a_small_S_has_tiles_too():
+    tiles, _ = pack(random_S(np.random.default_rng(0), 257, 0.6), tile_size=256, cells_per_nonzero=5.0)
+    assert tiles.rows.size > 0
+
+
 def test_wide_indices():
-    S = scipy.sparse.csr_array(random_S(np.random.default_rng(0), 20))
+    S: Any = scipy.sparse.csr_array(random_S(np.random.default_rng(0), 20))
     S.indices, S.indptr = S.indices.astype(np.int64), S.indptr.astype(np.int64)
     tiles, segments = pack(S)
     assert tiles.rows.dtype == segments.columns.dtype == np.int32
