@@ -29,7 +29,9 @@ def fit(chosen: Namespace) -> int:
     if chosen.memory is not None and not _LEAST_MEMORY <= chosen.memory < float("inf"):
         raise ValueError(f"--memory must be at least {_LEAST_MEMORY} GB, got {chosen.memory:g}")
     model_files.check_target(chosen.output)
-    use_cores(min(chosen.restarts, chosen.cores or num_workers()))
+    if chosen.cores:
+        os.environ["DCDJAX_CORES"] = str(chosen.cores)
+    use_cores(num_workers())
     from dcdjax import fitting, similarity
     from dcdjax.progress import Bars
 

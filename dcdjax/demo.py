@@ -17,7 +17,7 @@ _WORDS = ("thread", "socket", "exception", "list", "month")
 def demo(chosen: Namespace) -> int:
     """`dcdjax demo`."""
     model_files.check_target(chosen.output)
-    use_cores(min(_RESTARTS, num_workers()))
+    use_cores(num_workers())
     from dcdjax import datasets, fitting
     from dcdjax.progress import Bars
 

@@ -5,7 +5,7 @@ import difflib
 import inspect
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, get_args
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from dcdjax import coherence, cooccurrence, initialize, provenance, runs, solver, validation
+from dcdjax import coherence, cooccurrence, initialize, provenance, runs, sharding, solver, validation
 from dcdjax.answers import first_words
 from dcdjax.decomposition import on_simplex
 from dcdjax.embedding import Embedding
@@ -113,7 +113,7 @@ def fit(
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64, got {jnp.dtype(dtype).name}")
-    devices = _checked_devices(devices)
+    devices = sharding.checked(devices)
     seed, key = _key(key)
     counting = _checked_counting(counting if window is None else {"window": window, **counting})
     ppmi = {"context_exponent": context_exponent, "shift": shift}
@@ -176,14 +176,6 @@ def _checked_counting(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("subsample") is None and "seed" in options:
         raise TypeError("seed is of subsample, which is not given: the seed of the starts is key")
     return options
-
-
-def _checked_devices(devices: Any) -> list[Any]:
-    devices = jax.local_devices() if devices is None else devices
-    devices = list(devices) if isinstance(devices, Iterable) else [devices]
-    if not devices or not all(isinstance(device, jax.Device) for device in devices):
-        raise ValueError(f"devices must be some of jax.devices(), got {devices!r}")
-    return devices
 
 
 def _key(key: Any) -> tuple[Any, jax.Array]:

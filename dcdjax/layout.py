@@ -34,11 +34,12 @@ class Kind:
 
 
 # Measured on two cores, r = 200 (experiments/benchmark): a cell of a tile takes 7.5 ns, a nonzero of a
-# segment 38 ns in XLA and 16 ns in C; at r = 50 these are 4, 20 and 7. Gathered rows should stay in a core's
-# own cache.
+# segment 38 ns in XLA and 16 ns in C; at r = 50 these are 4, 20 and 7. On other cores, whose caches are
+# faster: 10.5, 28 and 10; 5, 19 and 4. So 1.5 for C is between 1 and 2.2. Gathered rows should stay in a
+# core's own cache.
 _KINDS = {
     "xla": Kind(tile_size=256, cells_per_nonzero=5.0, block_bytes=1 << 18),
-    "native": Kind(tile_size=256, cells_per_nonzero=2.2, block_bytes=1 << 18),
+    "native": Kind(tile_size=256, cells_per_nonzero=1.5, block_bytes=1 << 18),
     # Of GPUs and TPUs, not measured: a matrix unit multiplies by the hundred what a gather can bring, and
     # each operation should be large, because starting one takes as long as a product of 256 x 256.
     "accelerator": Kind(tile_size=1024, cells_per_nonzero=25.0, block_bytes=1 << 26),
@@ -123,15 +124,18 @@ def prepare(
         (S_idx, S_val). Words sorted by frequency are fastest, as those of a corpus are.
       num_words: N, where a pair does not say it by its largest index.
       dtype: of the W that will be solved for.
-      devices: all local ones if not given. For all cores of a CPU to be devices, say so before anything else:
-        `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
+      devices: if not given all local ones; of CPU devices with the native kernel only the first, which uses
+        all cores faster than several do. Without that kernel, a device for each core is made by
+        `jax.config.update("jax_num_cpu_devices", os.cpu_count())` before anything else.
 
     Returns:
       The layout, to be given to `solve` in place of S as often as needed.
     """
-    devices = jax.local_devices() if devices is None else list(devices)
-    shares = _packed(S, num_words=num_words, dtype=dtype, num_shares=len(devices), devices=devices)
-    return _placed(shares, devices)
+    if devices is None:
+        (group,) = _groups(sharding.checked(None), 1)
+    else:
+        group = sharding.checked(devices)
+    return _placed(_packed(S, [group], num_words=num_words, dtype=dtype), group)
 
 
 def for_starts(S: Similarity, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any]) -> list[Layout]:
@@ -139,9 +143,20 @@ def for_starts(S: Similarity, num_starts: int, *, dtype: DTypeLike, devices: Seq
 
     Devices that have nothing to tell each other are faster, but each needs all of S.
     """
-    alone = num_starts >= len(devices)
-    shares = _packed(S, num_words=None, dtype=dtype, num_shares=1 if alone else len(devices), devices=devices)
-    return [_placed(shares, group) for group in ([[device] for device in devices] if alone else [devices])]
+    groups = _groups(devices, num_starts)
+    shares = _packed(S, groups, num_words=None, dtype=dtype)
+    return [_placed(shares, group) for group in groups]
+
+
+def _groups(devices: Sequence[Any], num_starts: int) -> list[list[Any]]:
+    """Which devices work together on a start, for up to so many starts at the same time."""
+    if _is_native(devices):
+        devices = devices[:num_starts]  # cores are not bound to devices: the kernel's threads use them all
+    return [[device] for device in devices] if num_starts >= len(devices) else [list(devices)]
+
+
+def _is_native(devices: Sequence[Any]) -> bool:
+    return all(device.platform == "cpu" for device in devices) and native.available()
 
 
 @dataclass(frozen=True)
@@ -156,10 +171,8 @@ class _Packed:
     num_threads: int
 
 
-def _packed(
-    S: Any, *, num_words: int | None, dtype: DTypeLike, num_shares: int, devices: Sequence[Any]
-) -> _Packed:
-    """S cut into equal shares for devices of one kind; all of `devices` will be at work at the same time."""
+def _packed(S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DTypeLike) -> _Packed:
+    """S cut into equal shares for the devices of a group; all groups will be at work at the same time."""
     similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=num_words)
     matrix = similarity.matrix
     if num_words not in (None, matrix.shape[0]):
@@ -177,15 +190,15 @@ def _packed(
             f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
         )
     strongest = strongest / largest / mean
-    if strongest.min() < float(limits.tiny):
+    if strongest.min() < 2 * float(limits.tiny):  # of which a tile may keep half
         raise ValueError(
-            f"S: all entries of word {strongest.argmin()} are below {limits.tiny:.1e} of the mean row sum, "
-            f"which {limits.dtype} cannot tell from none"
+            f"S: all entries of word {strongest.argmin()} are below {2 * limits.tiny:.1e} of the mean row "
+            f"sum, which {limits.dtype} cannot tell from none"
         )
-    num_threads = 0
-    if devices[0].platform == "cpu" and native.available():
-        num_threads = max(1, num_workers() // len(devices))
-    name = "accelerator" if devices[0].platform != "cpu" else "native" if num_threads else "xla"
+    devices, num_shares = [device for group in groups for device in group], len(groups[0])
+    num_threads = max(1, num_workers() // len(devices)) if _is_native(devices) else 0
+    on_cpu = all(device.platform == "cpu" for device in devices)
+    name = "native" if num_threads else "xla" if on_cpu else "accelerator"
     parts_each = _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
     tiles, segments = packing.pack(
         matrix,

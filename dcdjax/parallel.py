@@ -20,9 +20,13 @@ Result = TypeVar("Result")
 
 
 def num_workers() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use: at most DCDJAX_CORES, if the environment has it."""
     # A container or a job scheduler often grants fewer than the machine has.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("DCDJAX_CORES") or str(granted)
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ValueError(f"the environment variable DCDJAX_CORES must be a number of cores, got {asked!r}")
+    return min(granted, int(asked))
 
 
 def in_order(

@@ -3,7 +3,7 @@
 W and what is computed from it are the same on every device; S is split. A mesh of None is a single device.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,17 @@ from jaxtyping import Array
 _AXIS = "devices"
 
 
+def checked(devices: Any) -> list[Any]:
+    """The devices that were asked for; all local ones for None."""
+    devices = jax.local_devices() if devices is None else devices
+    devices = list(devices) if isinstance(devices, Iterable) else [devices]
+    if not devices or not all(isinstance(device, jax.Device) for device in devices):
+        raise ValueError(f"devices must be some of jax.devices(), got {devices!r}")
+    if len(set(devices)) < len(devices):
+        raise ValueError(f"devices must be different ones, got {devices!r}")
+    return devices
+
+
 def mesh_of(devices: Sequence[Any]) -> Mesh | None:
     """The devices side by side; None for one alone."""
     if len(devices) == 1:
@@ -26,21 +37,33 @@ def mesh_of(devices: Sequence[Any]) -> Mesh | None:
 def everywhere(tree: Any, devices: Sequence[Any]) -> Any:
     """The arrays of a tree on every device."""
     mesh = mesh_of(devices)
-    target = devices[0] if mesh is None else NamedSharding(mesh, PartitionSpec())
+
+    def put(array: Any) -> Array:
+        if mesh is not None:
+            return jax.device_put(array, NamedSharding(mesh, PartitionSpec()))
+        if not isinstance(array, jax.Array):
+            return _from_host(array, devices[0])
+        return array if array.devices() == set(devices) else jax.device_put(array, devices[0])
+
     # Array by array: older JAX would try a record with something else than arrays in it.
-    return jax.tree.map(lambda array: jax.device_put(array, target), tree)
+    return jax.tree.map(put, tree)
 
 
 def apart(shares: Sequence[np.ndarray], devices: Sequence[Any]) -> Array:
     """Arrays of the same shape, each on its device, as one with a leading axis of devices."""
     mesh = mesh_of(devices)
     if mesh is None:
-        return jax.device_put(shares[0][None], devices[0])
+        return _from_host(shares[0][None], devices[0])
     return jax.make_array_from_single_device_arrays(
         (len(devices), *shares[0].shape),
         NamedSharding(mesh, PartitionSpec(_AXIS)),
         [jax.device_put(share[None], device) for share, device in zip(shares, devices, strict=True)],
     )
+
+
+def _from_host(array: Any, device: Any) -> Array:
+    # On the default device it is not bound to it: a W that is bound to another one may take it along.
+    return jax.device_put(array, None if device == jax.local_devices()[0] else device)
 
 
 def summed(function: Callable[..., Any], mesh: Mesh | None, shared: Any, split: Any) -> Any:

@@ -15,9 +15,13 @@ from dcdjax.parallel import Progress
 if TYPE_CHECKING:
     from dcdjax.embedding import Embedding
 
+# Each has a W of its own.
+_MOST_DEVICES = 8
 
-def use_cores(num_devices: int) -> None:
-    """Lets JAX see that many CPU devices, one start on each, unless somebody has said otherwise."""
+
+def use_cores(num_cores: int) -> None:
+    """Lets JAX see a CPU device for each core, unless somebody has said otherwise."""
+    num_devices = min(num_cores, _MOST_DEVICES)
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     if num_devices < 2 or "JAX_NUM_CPU_DEVICES" in os.environ:

@@ -130,3 +130,15 @@ def test_bars_are_silent_where_nobody_looks():
         progress("reading", 5, 10, "tokens")
         progress("counting", 5, 10, "tokens")
     assert out.getvalue() == ""
+
+
+def test_no_more_cores_than_the_environment_allows(monkeypatch):
+    monkeypatch.delenv("DCDJAX_CORES", raising=False)
+    granted = num_workers()
+    for asked, expected in (("1", 1), (str(granted + 5), granted), ("", granted)):
+        monkeypatch.setenv("DCDJAX_CORES", asked)
+        assert num_workers() == expected
+    for asked in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("DCDJAX_CORES", asked)
+        with pytest.raises(ValueError, match=f"DCDJAX_CORES must be a number of cores, got '{asked}'"):
+            num_workers()
