@@ -73,8 +73,10 @@ class Tiling:
 
     def tiled(self, strip: Strip) -> tuple[np.ndarray, np.ndarray]:
         """Which nonzeros of a strip are in its own tiles, and the cell of each, counted through all tiles."""
-        number = np.full(self.num_blocks, -1)
         own = np.flatnonzero(self.rows == strip.block)
+        if not own.size:
+            return own, own
+        number = np.full(self.num_blocks, -1)
         number[self.columns[own]] = own
         columns = self.matrix.indices[strip.entries]
         found = np.flatnonzero((number >= 0)[columns // self.size])

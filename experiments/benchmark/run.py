@@ -29,9 +29,10 @@ WAYS = {
     "segments": {"pieces": "segments", "devices": 1, "native": False},
     "tiles": {"pieces": "tiles", "devices": 1, "native": False},
     "tiles, all devices": {"pieces": "tiles", "devices": 0, "native": False},
-    "native, one device": {"pieces": "tiles", "devices": 1, "native": True},
     "native, all devices": {"pieces": "tiles", "devices": 0, "native": True},
+    "native (default)": {"pieces": "tiles", "devices": 1, "native": True},
 }
+DEFAULT = "native (default)"
 NAIVE_NONZEROS = 500_000  # of which it makes arrays of nonzeros x topics; the time is scaled
 
 
@@ -51,18 +52,21 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_num_cpu_devices", num_devices)
     import jax.numpy as jnp
 
-    from dcdjax import decomposition, initialize, layout, sharding, similarity, solver
+    from dcdjax import decomposition, initialize, layout, native, sharding, similarity, solver
 
     matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(job["matrix"]))
     S = similarity.from_matrix(matrix)
     if job["pieces"] == "segments":
         for name, kind in layout._KINDS.items():
             layout._KINDS[name] = layout.Kind(kind.tile_size, 0.0, kind.block_bytes)
-    laid_out = layout.prepare(S)
-    seconds_prepare = []
+    native.available()  # built once on a machine, loaded once in a process
+    watch, began = Peak(), time.perf_counter()
+    laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices()))
+    seconds_prepare, peak_prepare = [time.perf_counter() - began], watch.end()
     for _ in range(3):
+        del laid_out
         began = time.perf_counter()
-        laid_out = jax.block_until_ready(layout.prepare(S))
+        laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices()))
         seconds_prepare.append(time.perf_counter() - began)
     if job["pieces"] in ("naive", "nonzeros"):
         entries = matrix.tocoo()
@@ -109,6 +113,8 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "ratio": min(ours) * factor / min(C),
         "first_step": first,
         "prepare": min(seconds_prepare),
+        "prepare_first": seconds_prepare[0],
+        "prepare_peak_MB": peak_prepare / 1e6,
         "layout_MB": laid_out.nbytes / 1e6,
         "S_MB": (matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes) / 1e6,
         "peak_MB": peak / 1e6,
@@ -191,10 +197,10 @@ def whole(job: dict[str, Any]) -> dict[str, Any]:
 # --- The whole ------------------------------------------------------------------------------------------
 
 
-def ask(job: dict[str, Any]) -> dict[str, Any]:
+def ask(job: dict[str, Any], script: Path = Path(__file__)) -> dict[str, Any]:
     """Runs a job in a process of its own."""
     environment = {**os.environ, "DCDJAX_NATIVE": str(int(job.get("native", True)))}
-    command = [sys.executable, str(Path(__file__).resolve()), "--job", json.dumps(job)]
+    command = [sys.executable, str(script.resolve()), "--job", json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603, our own words
     if done.returncode:
         raise SystemExit(f"{job}\n{done.stderr}")
@@ -228,12 +234,14 @@ def steps(paths: dict[str, str], quick: bool) -> list[dict[str, Any]]:
         table.append({**entry, **rounded(ask(job))})
         print(line(table[-1]), flush=True)
 
-    ways = ["tiles, all devices", "native, all devices"] if quick else list(WAYS)
+    ways = ["tiles, all devices", DEFAULT] if quick else list(WAYS)
     for way in ways:
         add("WikiText-2", way, 200, 1.0)
-    if not quick:
-        add("WikiText-2", "native, all devices", 200, 1.9)
-        for way in ("tiles, all devices", "native, one device", "native, all devices"):
+    if quick:
+        add("WikiText-2", DEFAULT, 50, 1.0)
+    else:
+        add("WikiText-2", DEFAULT, 200, 1.9)
+        for way in ("tiles, all devices", "native, all devices", DEFAULT):
             add("WikiText-2", way, 50, 1.0)
             add("Wikipedia, 100 MB", way, 200, 1.0, seconds=15.0)
         peer = {"what": "nmf", "matrix": paths["WikiText-2"], "num_topics": 200}
@@ -250,23 +258,23 @@ def line(entry: dict[str, Any]) -> str:
     )
     if "prepare" in entry:
         said += (
-            f"   prepared in {entry['prepare']:.2f} s, {entry['layout_MB']:.0f} MB (S {entry['S_MB']:.0f});"
+            f"   prepared in {entry['prepare']:.2f} s (first {entry['prepare_first']:.2f}), with"
+            f" {entry['prepare_peak_MB']:.0f} MB, of {entry['layout_MB']:.0f} (S {entry['S_MB']:.0f});"
             f" first step {entry['first_step']:.1f} s; peak {entry['peak_MB']:.0f}"
             f" of {entry['allowed_MB']:.0f} MB"
         )
     return said
 
 
-def growth(path: str, folder: str, quick: bool) -> dict[str, list[dict[str, Any]]]:
+def growth(path: str, folder: str) -> dict[str, list[dict[str, Any]]]:
     """Seconds of a step over a decade of nonzeros and over one of topics."""
     matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(path))
     found: dict[str, list[dict[str, Any]]] = {"nonzeros": [], "topics": []}
-    seconds = 1.0 if quick else 3.0
-    common = {**WAYS["native, all devices"], "what": "step", "over_relaxation": 1.0, "seconds": seconds}
+    common = {**WAYS[DEFAULT], "what": "step", "over_relaxation": 1.0, "seconds": 3.0}
     # Fewer nonzeros of the same words: pairs are left out at random, on both sides of the diagonal.
     entries = scipy.sparse.triu(matrix, k=1).tocoo()
     order = np.random.default_rng(0).permutation(entries.nnz)
-    for share in (1.0, 0.1) if quick else (1.0, 0.46, 0.22, 0.1):
+    for share in (1.0, 0.46, 0.22, 0.1):
         some = order[: int(share * entries.nnz)]
         half = scipy.sparse.coo_array(
             (entries.data[some], (entries.row[some], entries.col[some])), matrix.shape
@@ -277,7 +285,7 @@ def growth(path: str, folder: str, quick: bool) -> dict[str, list[dict[str, Any]
         result = rounded(ask({**common, "matrix": smaller, "num_topics": 200}))
         found["nonzeros"].append(result)
         print(f"{result['nonzeros']:>10} nonzeros: {result['step']:.4f} s a step", flush=True)
-    for num_topics in (50, 500) if quick else (50, 100, 200, 500):
+    for num_topics in (50, 100, 200, 500):
         result = rounded(ask({**common, "matrix": path, "num_topics": num_topics}))
         found["topics"].append({"num_topics": num_topics, **result})
         print(f"{num_topics:>10} topics: {result['step']:.4f} s a step", flush=True)
@@ -292,21 +300,31 @@ def plot(results: dict[str, Any], target: Path) -> None:
     chosen.sort(key=lambda one: -one["ratio"])
     names = [one["way"] for one in chosen]
     bars = left.barh(names, [one["ratio"] for one in chosen], color="#4878a8")
-    left.bar_label(bars, [f" {one['ratio']:.2g}" for one in chosen])
+    left.bar_label(bars, [f"{one['ratio']:.{1 if one['ratio'] < 10 else 0}f}" for one in chosen], padding=3)
     left.axvline(1.0, color="black", linewidth=1)
     left.set_xscale("log")
-    left.margins(x=0.15)
-    left.set_xlabel("a step over the C pass (log scale)")
+    left.set_xlim(0.5, 3 * max(one["ratio"] for one in chosen))
+    left.set_xlabel("seconds of a step over those of the C pass (log scale)")
     left.set_title("WikiText-2, 200 topics")
-    for axis, name, key in ((middle, "nonzeros", "nonzeros"), (right, "topics", "num_topics")):
-        points = results["growth"][name]
-        x, y = [one[key] for one in points], [one["step"] for one in points]
-        axis.loglog(x, y, "o-", color="#4878a8", label="a step")
-        axis.loglog(x, [one["C"] for one in points], "s--", color="#999999", label="the C pass")
+    for axis, name, key, unit in (
+        (middle, "nonzeros, in millions", "nonzeros", 1e6),
+        (right, "topics", "num_topics", 1),
+    ):
+        points = results["growth"][name.split(",")[0]]
+        x, y = (np.array([one[part] for one in points]) for part in (key, "step"))
+        slope, start = np.polyfit(x, y, 1)
+        line = np.array([0, x.max()])
+        axis.plot(
+            line / unit, start + slope * line, "-", color="#4878a8", linewidth=1, label="a straight line"
+        )
+        axis.plot(x / unit, y, "o", color="#4878a8", label="a step")
+        axis.plot(x / unit, [one["C"] for one in points], "s", color="#e08030", label="the C pass")
         axis.set_xlabel(f"number of {name}")
         axis.set_ylabel("seconds")
+        axis.set_xlim(0)
+        axis.set_ylim(0)
         axis.legend()
-        axis.set_title(f"growth with {name}")
+        axis.set_title(f"growth with {name.split(',')[0]}")
     figure.tight_layout()
     figure.savefig(target, dpi=120)
 
@@ -330,7 +348,7 @@ def main() -> None:
         table = steps(paths, chosen.quick)
         if chosen.quick:
             return
-        grown = growth(paths["WikiText-2"], folder, chosen.quick)
+        grown = growth(paths["WikiText-2"], folder)
     wholes = {}
     for name, job in {
         "dcdjax, one start": {"package": "dcdjax", "restarts": 1},
@@ -339,12 +357,9 @@ def main() -> None:
     }.items():
         wholes[name] = rounded(ask({"what": "whole", **job}))
         print(f"text to embedding, {name}: {wholes[name]}", flush=True)
-    packages = ("dcdjax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "gensim")
     results = {
         "command": "python experiments/benchmark/run.py",
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in packages},
+        **machine(),
         "steps": table,
         "growth": grown,
         "whole": wholes,
@@ -353,6 +368,15 @@ def main() -> None:
     (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     plot(results, HERE / "benchmark.png")
     print(f"{results['seconds']} s in all")
+
+
+def machine() -> dict[str, Any]:
+    packages = ("dcdjax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "gensim")
+    return {
+        "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in packages},
+    }
 
 
 def processor() -> str:
