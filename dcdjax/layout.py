@@ -81,7 +81,7 @@ class Segments:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Layout:
-    """S as the solver takes it, scaled to a mean row sum of one.
+    """S as the solver takes it, scaled to a mean row sum of one, for the devices that it was prepared for.
 
     Attributes:
       pieces: which together hold each nonzero of S once, over `scale`.
@@ -226,13 +226,15 @@ def _placed(packed: _Packed, devices: Sequence[Any]) -> Layout:
         return to(**{name: sharding.apart([getattr(s, name) for s in shares], devices) for name in fields})
 
     pieces = []
-    if packed.tiles[0].rows.size:
-        pieces.append(join(Tiles, packed.tiles))
-    if packed.segments[0].rows.size:
-        pieces.append(join(Segments, packed.segments))
+    with jax.ensure_compile_time_eval():  # inside of a `jit`, too
+        if packed.tiles[0].rows.size:
+            pieces.append(join(Tiles, packed.tiles))
+        if packed.segments[0].rows.size:
+            pieces.append(join(Segments, packed.segments))
+        scale = sharding.everywhere(packed.scale, devices)
     return Layout(
         pieces=tuple(pieces),
-        scale=sharding.everywhere(packed.scale, devices),
+        scale=scale,
         num_words=packed.num_words,
         mesh=sharding.mesh_of(devices),
         kind=packed.kind,

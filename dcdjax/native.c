@@ -81,6 +81,7 @@ static void run(void (*task)(void *, int64_t), void *job, int64_t num_tasks, int
 typedef struct {
   const void *W, *W_over_s, *values;
   const int32_t *parts, *rows, *columns;
+  bool plain; /* Z is S */
   void *ZW;
   int64_t num_words, num_topics, num_parts, num_segments, width;
   size_t ZW_bytes;
@@ -132,13 +133,15 @@ static int64_t num_threads_of(const XLA_FFI_Attrs *attrs) {
   return 0;
 }
 
-/* Fills in the pass but for log_likelihoods; says what is wrong, or NULL. */
+/* Fills in the pass but for log_likelihoods; says what is wrong, or NULL. Without W_over_s, Z is S itself. */
 static const char *parse(const XLA_FFI_CallFrame *frame, XLA_FFI_DataType dtype, Pass *pass) {
-  if (frame->args.size != 6) return "expected W, W_over_s, parts, rows, columns, values";
+  const bool plain = frame->args.size == 5;
+  if (!plain && frame->args.size != 6) return "expected W, W_over_s or not, parts, rows, columns, values";
   if (frame->rets.size != 2) return "expected results ZW, log_likelihood";
   XLA_FFI_Buffer **args = (XLA_FFI_Buffer **)frame->args.args, **rets = (XLA_FFI_Buffer **)frame->rets.rets;
-  const XLA_FFI_Buffer *W = args[0], *W_over_s = args[1], *parts = args[2], *rows = args[3], *columns = args[4],
-                       *values = args[5], *ZW = rets[0], *log_likelihood = rets[1];
+  XLA_FFI_Buffer **pieces = args + (plain ? 1 : 2);
+  const XLA_FFI_Buffer *W = args[0], *W_over_s = plain ? W : args[1], *parts = pieces[0], *rows = pieces[1],
+                       *columns = pieces[2], *values = pieces[3], *ZW = rets[0], *log_likelihood = rets[1];
   if (W->rank != 2 || W->dtype != dtype) return "W must be (words, topics) of the dtype of this function";
   int64_t N = W->dims[0], r = W->dims[1];
   if (!is(W_over_s, dtype, 2, N, r)) return "W_over_s must have W's shape and dtype";
@@ -158,7 +161,7 @@ static const char *parse(const XLA_FFI_CallFrame *frame, XLA_FFI_DataType dtype,
   for (int64_t p = 0; p < num_parts; p++)
     if (bounds[p] > bounds[p + 1]) return "parts must not fall";
   *pass = (Pass){
-      .W = W->data, .W_over_s = W_over_s->data, .values = values->data, .ZW = ZW->data,
+      .W = W->data, .W_over_s = W_over_s->data, .plain = plain, .values = values->data, .ZW = ZW->data,
       .parts = bounds, .rows = rows->data, .columns = columns->data,
       .num_words = N, .num_topics = r, .num_parts = num_parts, .num_segments = n, .width = width,
   };
@@ -478,7 +481,7 @@ INLINE void NAME(prefetch_row)(const REAL *W_over_s, const REAL *ZW, int64_t row
 }
 
 /* Up to LANES nonzeros of one row; returns their sum of S log Shat. */
-INLINE REAL NAME(pass_lanes)(const REAL *own, VECTOR own_end, REAL *out, const REAL *W, int64_t r,
+INLINE REAL NAME(pass_lanes)(const bool plain, const REAL *own, VECTOR own_end, REAL *out, const REAL *W, int64_t r,
                              const int32_t *columns, const int32_t *next_columns, const REAL *values, int count) {
   const REAL *gathered[LANES], *next[LANES];
   REAL Shat[LANES], Z[LANES], terms[LANES];
@@ -488,6 +491,10 @@ INLINE REAL NAME(pass_lanes)(const REAL *own, VECTOR own_end, REAL *out, const R
   for (; l < count; l++) {
     gathered[l] = W + r * columns[l];
     next[l] = W + r * next_columns[l];
+  }
+  if (plain) {
+    NAME(add)(out, S, gathered, next, r, count);
+    return 0;
   }
   for (; l < LANES; l++) gathered[l] = gathered[0]; /* lanes without a nonzero: 0 log 1 in the end */
   l = 0;
@@ -525,10 +532,11 @@ static void NAME(pass_part)(void *job, int64_t part) {
     while (length > 0 && values[length - 1] == 0) length--; /* padding at the end needs no work */
     for (int64_t first = 0; first < length; first += LANES) {
       int count = (int)(length - first < LANES ? length - first : LANES);
-      const int32_t *next = first + LANES < length ? columns + first + LANES : columns + width;
-      if (next + count > pass->columns + end * width) next = columns + first; /* nothing is next */
+      int64_t next = segment * width + (first + LANES < length ? first + LANES : width);
+      if (next + count > end * width) next = segment * width + first; /* nothing is next */
       log_likelihood +=
-          NAME(pass_lanes)(own, own_end, out, W, r, columns + first, next, values + first, count);
+          NAME(pass_lanes)(pass->plain, own, own_end, out, W, r, columns + first, pass->columns + next,
+                           values + first, count);
     }
   }
   pass->log_likelihoods[part] = log_likelihood;

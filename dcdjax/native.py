@@ -60,7 +60,7 @@ def reason() -> str:
 
 def segments_pass(
     W: Float[Array, "words topics"],
-    W_over_s: Float[Array, "words topics"],
+    W_over_s: Float[Array, "words topics"] | None,
     parts: Int[Array, " bounds"],
     rows: Int[Array, " segments"],
     columns: Int[Array, "segments width"],
@@ -75,7 +75,7 @@ def segments_pass(
 
     Args:
       W: positive, float32 or float64.
-      W_over_s: W over its column sums.
+      W_over_s: W over its column sums. Without it ZW is SW, for any W, and the log-likelihood zero.
       parts: int32; part p consists of the segments parts[p] to parts[p + 1], and no two parts share a row.
         A part is what one thread does at a time.
       rows: int32, the row of each segment. Not checked to be below the number of words, as columns are not.
@@ -99,7 +99,8 @@ def segments_pass(
         raise RuntimeError(f"no native kernel: {reason()}")
     results = (jax.ShapeDtypeStruct(W.shape, W.dtype), jax.ShapeDtypeStruct((), W.dtype))
     call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
-    ZW, log_likelihood = call(W, W_over_s, parts, rows, columns, values, num_threads=num_threads)
+    factors = (W,) if W_over_s is None else (W, W_over_s)
+    ZW, log_likelihood = call(*factors, parts, rows, columns, values, num_threads=num_threads)
     return ZW, log_likelihood
 
 
@@ -205,18 +206,30 @@ def _library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
         # A file's name ends in its checksum: a damaged library would take the process down when loaded.
         folder = cache_folder() / "native"
         for path in sorted(folder.glob(f"{key}-*.so")):
-            with suppress(OSError):
+            with suppress(OSError, _BuildError):
                 if path.stem == f"{key}-{_checksum(path.read_bytes())}":
-                    return ctypes.CDLL(str(path)), name
+                    return _loaded(path), name
         built = _build(compiler, source, Path(temporary))
         content = built.read_bytes()
+        path = folder / f"{key}-{_checksum(content)}.so"
         try:
-            path = folder / f"{key}-{_checksum(content)}.so"
             with written_whole(path) as file:
                 file.write(content)
-            return ctypes.CDLL(str(path)), name
-        except OSError:  # no permission to write there, or to run what lies there
-            return ctypes.CDLL(str(built)), name
+            return _loaded(path), name
+        except (OSError, _BuildError):  # no permission to write there, or to run what lies there
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            return _loaded(built), name
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+        for target in (*_TARGETS.values(), _STEP):
+            library[target]
+    except (OSError, AttributeError) as error:
+        raise _BuildError(f"what it built cannot be loaded: {error}") from error
+    return library
 
 
 def _build(compiler: list[str], source: bytes, folder: Path) -> Path:

@@ -62,8 +62,10 @@ def apart(shares: Sequence[np.ndarray], devices: Sequence[Any]) -> Array:
 
 
 def _from_host(array: Any, device: Any) -> Array:
-    # On the default device it is not bound to it: a W that is bound to another one may take it along.
-    return jax.device_put(array, None if device == jax.local_devices()[0] else device)
+    # On the usual device it is not bound to it: a W that is bound to another one may take it along.
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue], made at run time
+    usual = device == jax.local_devices()[0] and chosen is None
+    return jax.device_put(array, None if usual else device)
 
 
 def summed(function: Callable[..., Any], mesh: Mesh | None, shared: Any, split: Any) -> Any:

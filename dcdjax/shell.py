@@ -20,7 +20,7 @@ _MOST_DEVICES = 8
 
 
 def use_cores(num_cores: int) -> None:
-    """Lets JAX see a CPU device for each core, unless somebody has said otherwise."""
+    """Lets JAX see a CPU device for each core, up to a few, unless somebody has said otherwise."""
     num_devices = min(num_cores, _MOST_DEVICES)
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return

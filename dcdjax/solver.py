@@ -94,9 +94,9 @@ def solve(
 
     Args:
       W: a positive start, (N, r), float32 or float64; see `initialize`. All results have its dtype.
-      S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`. All local
-        devices share the work, or those that a layout was prepared for; inside of a `jit`, the first one
-        does it alone unless the layout was prepared outside.
+      S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`. The devices
+        that a layout was prepared for share the work, otherwise those that `prepare` chooses; the first one
+        alone where W is an argument of a `jit`.
       step: "exact" brings the rows onto the simplex, keeps them there and never raises the objective;
         "relaxed" is the paper's algorithm to the letter: the Lagrangian never rises, the rows drift to
         the simplex.
@@ -107,7 +107,8 @@ def solve(
         objective is refused, which costs a sweep, and the exact step taken next.
 
     Returns:
-      The solution. Failure is a value: look at `status`, or pass it to `raise_on_failure`.
+      The solution. Failure is a value: look at `status`, or pass it to `raise_on_failure`. It can be
+      differentiated, forward, where the native kernel is switched off (DCDJAX_NATIVE=0).
 
     Raises:
       ValueError: naming the argument and the first offending entry.
@@ -453,8 +454,10 @@ def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solu
     """Runs where S lies, and brings the result to where W was."""
     if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
         return run(W)
-    solution = run(sharding.everywhere(W, layout.devices))
-    if len(W.devices()) > 1 or W.devices() == set(layout.devices):
+    with jax.ensure_compile_time_eval():  # something else may be traced, such as tol
+        start = sharding.everywhere(W, layout.devices)
+    solution = run(start)
+    if isinstance(solution.W, Tracer) or len(W.devices()) > 1 or W.devices() == set(layout.devices):
         return solution
     (home,) = W.devices()
     return sharding.everywhere(solution, [home])

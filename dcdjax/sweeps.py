@@ -2,7 +2,8 @@
 
     Shat_ij = sum_k W_ik W_jk / s_k,    Z_ij = S_ij / Shat_ij,    ZW,    sum_ij S_ij log Shat_ij
 
-Each kind of piece has its way over its nonzeros; the pieces of all devices add up.
+With S itself for Z it is a product, for those who want the spectrum of S. Each kind of piece has its way over
+its nonzeros; the pieces of all devices add up.
 """
 
 from typing import Any
@@ -21,12 +22,19 @@ _EXACTLY = lax.Precision.HIGHEST
 
 def sweep(W: Float[Array, "words topics"], layout: Layout) -> Sweep:
     """One pass over S: (ZW, sum S log Shat), the same on all devices."""
-    whole = [piece for piece in layout.pieces if isinstance(piece, Nonzeros)]
-    split = tuple(piece for piece in layout.pieces if not isinstance(piece, Nonzeros))
-    sums = [decomposition.sweep(W, piece.S_idx, piece.S_val) for piece in whole]
+    return _swept(W, layout, plain=False)
+
+
+def product(X: Float[Array, "words columns"], layout: Layout) -> Float[Array, "words columns"]:
+    """S X, of the scaled S, the same on all devices."""
+    return _swept(X, layout, plain=True).ZW
+
+
+def _swept(W: Float[Array, "words topics"], layout: Layout, *, plain: bool) -> Sweep:
+    """A pass; a plain one has S itself for Z, and no likelihood."""
 
     def own(W: Array, pieces: tuple[Tiles | Segments, ...]) -> Sweep:
-        W_over_s = W / jnp.sum(W, axis=0, keepdims=True)
+        W_over_s = None if plain else W / jnp.sum(W, axis=0, keepdims=True)
         so_far = Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
         # Segments first: the native kernel begins with a ZW of its own, to which tiles are then added.
         for piece in sorted(pieces, key=lambda piece: isinstance(piece, Tiles)):
@@ -42,6 +50,9 @@ def sweep(W: Float[Array, "words topics"], layout: Layout) -> Sweep:
                 so_far = _add_segments(so_far, W, W_over_s, piece, layout.kind.block_bytes)
         return so_far
 
+    whole = [piece for piece in layout.pieces if isinstance(piece, Nonzeros)]
+    split = tuple(piece for piece in layout.pieces if not isinstance(piece, Nonzeros))
+    sums = [_of_nonzeros(W, piece, layout, plain=plain) for piece in whole]
     if split:
         sums.append(sharding.summed(own, layout.mesh, W, split))
     total = sums[0]
@@ -50,7 +61,20 @@ def sweep(W: Float[Array, "words topics"], layout: Layout) -> Sweep:
     return total
 
 
-def _add_tiles(so_far: Sweep, W: Array, W_over_s: Array, tiles: Any) -> Sweep:
+def _of_nonzeros(W: Array, piece: Nonzeros, layout: Layout, *, plain: bool) -> Sweep:
+    if not plain:
+        return decomposition.sweep(W, piece.S_idx, piece.S_val)
+    alone = Segments(
+        parts=jnp.zeros(1, jnp.int32),
+        rows=piece.S_idx[:, 0],
+        columns=piece.S_idx[:, 1:],
+        values=piece.S_val[:, None],
+    )
+    nothing = Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
+    return _add_segments(nothing, W, None, alone, layout.kind.block_bytes)
+
+
+def _add_tiles(so_far: Sweep, W: Array, W_over_s: Array | None, tiles: Any) -> Sweep:
     """A tile at a time: S_ij as a matrix, for words i of one block and words j of another."""
     size = tiles.values.shape[1]
 
@@ -60,22 +84,25 @@ def _add_tiles(so_far: Sweep, W: Array, W_over_s: Array, tiles: Any) -> Sweep:
 
     def one(ZW: Array, tile: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         i, j, S = tile
-        W_i, W_i_over_s = (lax.dynamic_slice_in_dim(array, i, size) for array in (W, W_over_s))
-        W_j = lax.dynamic_slice_in_dim(W, j, size)
-        Shat = jnp.matmul(W_i_over_s, W_j.T, precision=_EXACTLY)
-        Z = jnp.where(S > 0, S / Shat, 0)
+        W_i, W_j = (lax.dynamic_slice_in_dim(W, first, size) for first in (i, j))
+        if W_over_s is None:
+            Z, terms = S, jnp.zeros((), W.dtype)
+        else:
+            W_i_over_s = lax.dynamic_slice_in_dim(W_over_s, i, size)
+            Shat = jnp.matmul(W_i_over_s, W_j.T, precision=_EXACTLY)
+            Z, terms = jnp.where(S > 0, S / Shat, 0), jnp.where(S > 0, S * jnp.log(Shat), 0)
         # Laid out anew for the mirror image: a product that reads Z across its rows takes twice as long.
         Z_mirrored = lax.optimization_barrier(Z.T)
         ZW = add(ZW, i, jnp.matmul(Z, W_j, precision=_EXACTLY))
         ZW = add(ZW, j, jnp.matmul(Z_mirrored, W_i, precision=_EXACTLY))
         # Twice: the mirror image has the same S and the same Shat.
-        return ZW, 2 * jnp.sum(jnp.where(S > 0, S * jnp.log(Shat), 0))
+        return ZW, 2 * jnp.sum(terms)
 
     ZW, log_likelihoods = lax.scan(one, so_far.ZW, (tiles.rows, tiles.columns, tiles.values))
     return Sweep(ZW=ZW, log_likelihood=so_far.log_likelihood + jnp.sum(log_likelihoods))
 
 
-def _add_segments(so_far: Sweep, W: Array, W_over_s: Array, segments: Any, block_bytes: int) -> Sweep:
+def _add_segments(so_far: Sweep, W: Array, W_over_s: Array | None, segments: Any, block_bytes: int) -> Sweep:
     """A block of segments at a time, whose rows of W are gathered once for both products."""
     num_segments, width = segments.columns.shape
     block = min(num_segments, max(1, block_bytes // (width * W.shape[1] * W.dtype.itemsize)))
@@ -90,11 +117,14 @@ def _add_segments(so_far: Sweep, W: Array, W_over_s: Array, segments: Any, block
         again = begin + jnp.arange(block, dtype=begin.dtype) < first
         S = jnp.where(again[:, None], 0, S)
         W_j = W.at[j].get(mode="promise_in_bounds")
-        W_i_over_s = W_over_s.at[i].get(mode="promise_in_bounds")
-        Shat = jnp.einsum("nk,njk->nj", W_i_over_s, W_j, precision=_EXACTLY)
-        Z = S / Shat
+        if W_over_s is None:
+            Z, terms = S, jnp.zeros((), W.dtype)
+        else:
+            W_i_over_s = W_over_s.at[i].get(mode="promise_in_bounds")
+            Shat = jnp.einsum("nk,njk->nj", W_i_over_s, W_j, precision=_EXACTLY)
+            Z, terms = S / Shat, S * jnp.log(Shat)
         ZW = ZW.at[i].add(jnp.einsum("nj,njk->nk", Z, W_j, precision=_EXACTLY), mode="promise_in_bounds")
-        return ZW, jnp.sum(S * jnp.log(Shat))
+        return ZW, jnp.sum(terms)
 
     firsts = jnp.arange(0, num_segments, block, dtype=jnp.int32)
     ZW, log_likelihoods = lax.scan(one, so_far.ZW, firsts)

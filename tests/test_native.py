@@ -478,6 +478,25 @@ def test_the_next_compiler_has_its_turn(cache, tmp_path, monkeypatch):
     assert second != first
 
 
+def test_a_library_that_cannot_be_loaded(cache, tmp_path, monkeypatch):
+    write = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && echo rubbish > "$2"; shift; done'
+    rubbish = script(tmp_path / "cc", write)
+    monkeypatch.setenv("CC", rubbish)
+    found, why = native._decided.__wrapped__()
+    assert not found
+    assert "cc: what it built cannot be loaded" in why
+    assert not list(cache.rglob("*.so"))
+
+
+def test_after_a_library_that_cannot_be_loaded_the_next_compiler_has_its_turn(cached, tmp_path):
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc")
+    script(tmp_path / "cc", 'while [ $# -gt 0 ]; do [ "$1" = -o ] && echo rubbish > "$2"; shift; done')
+    environment = {**cached, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("CC", None)
+    assert said(SAY, environment).startswith("True It is in use, built by gcc")
+
+
 def test_a_compiler_that_does_not_know_the_processor(cache, tmp_path):
     refuses = 'for a; do case "$a" in -march=*) echo what >&2; exit 1;; esac; done'
     assert loaded(script(tmp_path / "old-cc", f'{refuses}\nexec cc "$@"')) == loaded("cc")

@@ -63,6 +63,24 @@ def test_a_pass_is_the_plain_pass(kernel, dtype, num_words, num_topics):
     np.testing.assert_allclose(got.ZW, np.divide(scaled, Shat) @ exact, rtol=TOLERANCES[dtype])
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(("num_words", "num_columns"), [(1, 1), (7, 3), (61, 5), (100, 21)])
+def test_a_product_is_the_product(kernel, dtype, num_words, num_columns):
+    rng = np.random.default_rng(num_words)
+    S = mixed_S(rng, num_words)
+    X = rng.normal(size=(num_words, num_columns)).astype(dtype)
+    laid_out = prepare(scipy.sparse.csr_array(S), dtype=dtype)
+    got = jax.jit(sweeps.product)(jnp.asarray(X), laid_out)
+    assert got.dtype == dtype
+    scaled = S / (S.sum() / num_words)
+    # Terms of both signs: relative to what is added up.
+    bound = TOLERANCES[dtype] * (scaled @ np.abs(X)).max()
+    np.testing.assert_allclose(got, scaled @ X, rtol=TOLERANCES[dtype], atol=bound)
+    S_idx, S_val = pair(scaled, dtype)
+    plain = Layout(pieces=(Nonzeros(S_idx=S_idx, S_val=S_val),), scale=laid_out.scale, num_words=num_words)
+    np.testing.assert_allclose(sweeps.product(jnp.asarray(X), plain), scaled @ X, atol=bound)
+
+
 @pytest.mark.parametrize(("tile_size", "cells"), [(3, 1.0), (8, 0.0), (8, 5.0), (30, 1e3)])
 def test_where_S_is_cut_makes_no_difference(tile_size, cells):
     rng = np.random.default_rng(tile_size)
@@ -168,6 +186,8 @@ for num_words, num_topics, dtype in ((2, 2, np.float64), (61, 5, np.float64), (1
     got = jax.jit(sweeps.sweep)(sharding.everywhere(W, all_three.devices), all_three)
     close(got, decomposition.sweep(W, *pair(S / (S.sum() / num_words), dtype)), dtype)
     assert (all_three.num_threads > 0) == {native}
+    products = [sweeps.product(sharding.everywhere(W, laid.devices), laid) for laid in (all_three, one)]
+    np.testing.assert_allclose(*map(np.asarray, products), rtol=1e-12 if dtype == np.float64 else 1e-5)
     for step, eta in (("exact", 1.9), ("relaxed", 1.0)) if dtype == np.float64 else ():
         options = dict(step=step, over_relaxation=eta, tol=0.0, max_steps=12)
         shared, alone = solve(W, all_three, **options), solve(W, one, **options)
@@ -186,6 +206,19 @@ for n in range(3):
 within = jax.jit(lambda W: solve(W, sparse, **options).W)
 for where in (None, *jax.devices()):
     np.testing.assert_allclose(within(jax.device_put(batch[0], where)), together.W[0], rtol=1e-3, atol=1e-5)
+# W is known, but something else is traced; W is traced, and S is prepared while it is.
+elsewhere = prepare(sparse, devices=jax.devices()[1:2])
+for S_form in (sparse, all_three, elsewhere):
+    for traced in (
+        jax.jit(lambda tol: solve(batch[0], S_form, max_steps=10, tol=tol).W)(0.0),
+        jax.vmap(lambda tol: solve(batch[0], S_form, max_steps=10, tol=tol).W)(jnp.zeros(2))[1],
+        jax.jit(lambda: solve(batch[0], S_form, **options).W)(),
+    ):
+        np.testing.assert_allclose(traced, together.W[0], rtol=1e-3, atol=1e-5)
+np.testing.assert_allclose(
+    jax.jit(lambda W: solve(W, prepare(sparse), **options).W)(batch[0]), together.W[0], rtol=1e-3, atol=1e-5)
+with jax.default_device(jax.devices()[1]):
+    assert prepare(sparse, devices=jax.devices()[:1]).devices == jax.devices()[:1]
 bound = jax.device_put(np.float32(0), jax.devices()[2])
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 backwards = NamedSharding(Mesh(jax.devices()[::-1], ("x",)), PartitionSpec())
