@@ -193,7 +193,10 @@ def _fit(command: Any) -> None:
     group.add_argument("--shift", type=float, help="taken off PPMI before clipping: fewer pairs, but surer "
                        "ones (default: 0)")  # fmt: skip
     group = parser.add_argument_group("the solver")
-    group.add_argument("--topics", type=_whole(1), default=100, help="default: %(default)s")
+    group.add_argument("--topics", type=_whole(1), nargs="+", default=[100], help="how many; several: "
+                       "starts of each number (default: 100)")  # fmt: skip
+    group.add_argument("--start", choices=("spectral", "random"), default="spectral",
+                       help="default: %(default)s")  # fmt: skip
     group.add_argument("--restarts", type=_whole(1), default=1, help="how many starts (default: %(default)s)")
     group.add_argument("--combine", choices=("consensus", "best"), default="consensus", help="what several "
                        "starts make (default: %(default)s)")  # fmt: skip

@@ -5,7 +5,7 @@ import difflib
 import inspect
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, get_args
@@ -15,18 +15,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from dcdjax import coherence, cooccurrence, initialize, provenance, runs, sharding, solver, validation
+from dcdjax import (
+    coherence,
+    cooccurrence,
+    initialize,
+    provenance,
+    runs,
+    sharding,
+    solver,
+    spectrum,
+    validation,
+)
 from dcdjax.answers import first_words
 from dcdjax.decomposition import on_simplex
 from dcdjax.embedding import Embedding
 from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
-from dcdjax.layout import for_starts
+from dcdjax.layout import Layout, for_starts
 from dcdjax.parallel import Progress
 from dcdjax.progress import Bars
 from dcdjax.queries import topic_sizes
 from dcdjax.solver import MESSAGES, Solution, SolverError, Status
 
 Combine = Literal["consensus", "best"]
+Start = Literal["spectral", "random"]
 
 # tol and max_steps. A text is coarse itself; between the groups of a graph there are plateaus to be crossed.
 _FOR_TEXT, _FOR_S = (1e-2, 200), (1e-3, 500)
@@ -41,13 +52,14 @@ class NotConvergedWarning(UserWarning):
 def fit(
     source: Any,
     *,
-    num_topics: int = 100,
+    num_topics: int | Sequence[int] = 100,
     window: int | None = None,
     key: Any,
     words: Sequence[str] | None = None,
     weighting: str | None = None,
     context_exponent: float | None = None,
     shift: float | None = None,
+    start: Start = "spectral",
     restarts: int = 1,
     combine: Combine = "consensus",
     step: solver.Step = "exact",
@@ -66,14 +78,17 @@ def fit(
     Args:
       source: a corpus, as `count` takes it; or what `count` returns; or S, as `similarity.from_matrix` takes
         or returns it.
-      num_topics: r, of each start.
+      num_topics: r, of each start; or several numbers, such as (100, 500), for a consensus of starts of each:
+        coarse and fine topics of the same words.
       window: of a corpus: the largest distance at which two words are near each other; 8 if not given.
       key: from `jax.random.key`, or a whole number to make one of.
       words: of S, one for each row, where it does not bring them; otherwise they are called "0", "1", ...
       weighting: how counts become S, "ppmi" if not given: see `similarity.from_counts`.
       context_exponent: of PPMI, 0.75 if not given.
       shift: of PPMI, 0 if not given.
-      restarts: how many starts, each from a key of its own. Several devices solve several at once.
+      start: "spectral", from clusters of the words' spectral vectors; or "random": see `initialize`.
+      restarts: how many starts, each from a key of its own, of each number of topics. Several devices solve
+        several at once.
       combine: what several starts make: "consensus", whose Shat is the mean of theirs, with the topics of all
         of them; or the "best", with the lowest objective. A consensus is better for neighbors; its memory and
         the time of a question grow with the number of starts.
@@ -102,11 +117,16 @@ def fit(
     matrix_given = is_matrix(source)
     usual_tol, usual_steps = _FOR_S if matrix_given else _FOR_TEXT
     tol = usual_tol if tol is None else tol
-    num_topics = validation.whole("num_topics", num_topics, 1)
+    resolutions = _resolutions(num_topics)
     restarts = validation.whole("restarts", restarts, 1)
+    num_starts = restarts * len(resolutions)
     max_steps = validation.whole("max_steps", usual_steps if max_steps is None else max_steps, 1)
     if combine not in get_args(Combine):
         raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
+    if combine == "best" and len(resolutions) > 1:
+        raise ValueError(f"combine='best' needs one number of topics to compare, got {resolutions}")
+    if start not in get_args(Start):
+        raise ValueError(f"start must be one of {get_args(Start)}, got {start!r}")
     if not np.isfinite(tol):
         raise ValueError(f"tol must be finite, got {tol}")
     options = {**solver.checked_options(step, tol, max_steps, over_relaxation), "tol": float(tol)}
@@ -130,20 +150,18 @@ def fit(
         else:
             given = from_corpus(source, counting, weights, tell)
         num_words = len(given.words)
-        if num_topics > num_words:
+        if max(resolutions) > num_words:
             raise ValueError(f"num_topics={num_topics}, but there are only {num_words} words")
-        tell("starting", 0, restarts, "starts")
-        layouts = for_starts(given.S, restarts, dtype=dtype, devices=devices)
-        # Each is made when a device is free for it.
-        starts = [
-            partial(initialize.uniform, start_key, num_words, num_topics, dtype=dtype)
-            for start_key in jax.random.split(key, restarts)
-        ]
-        tell("starting", restarts, restarts, "starts")
+        tell("starting", 0, num_starts, "starts")
+        layouts = for_starts(given.S, num_starts, dtype=dtype, devices=devices)
+        starts = _starts(start, key, layouts[0], resolutions, restarts)
+        tell("starting", num_starts, num_starts, "starts")
         finished = runs.solve_all(starts, layouts, **options, only_best=combine == "best", progress=tell)
-    used = _usable(finished, restarts, tol, combine)
+    used = _usable(finished, num_starts, tol, combine)
     objectives = [float(solution.objective) for solution in finished]
-    solving = {"num_topics": num_topics, "restarts": restarts, "combine": combine, **options}
+    of_starts = {"start": start, "restarts": restarts, "combine": combine}
+    topics = resolutions[0] if len(resolutions) == 1 else list(resolutions)
+    solving = {"num_topics": topics, **of_starts, **options}
     record = {
         **given.record,
         "settings": {**given.record["settings"], **solving, "dtype": jnp.dtype(dtype).name},
@@ -152,7 +170,7 @@ def fit(
         "objective": [value if np.isfinite(value) else None for value in objectives],
         "num_steps": [int(solution.num_steps) for solution in finished],
         "used": [number for number, solution in enumerate(finished) if any(solution is one for one in used)],
-        "interrupted": len(finished) < restarts
+        "interrupted": len(finished) < num_starts
         or any(solution.status == Status.INTERRUPTED for solution in finished),
         "seconds": round(time.perf_counter() - began, 3),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -176,6 +194,32 @@ def _checked_counting(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("subsample") is None and "seed" in options:
         raise TypeError("seed is of subsample, which is not given: the seed of the starts is key")
     return options
+
+
+def _resolutions(num_topics: Any) -> tuple[int, ...]:
+    if not isinstance(num_topics, Sequence | np.ndarray) or isinstance(num_topics, str):
+        return (validation.whole("num_topics", num_topics, 1),)
+    if not len(num_topics):
+        raise ValueError("num_topics must be a number or several, got none")
+    return tuple(validation.whole("num_topics", number, 1) for number in num_topics)
+
+
+def _starts(
+    start: Start, key: jax.Array, layout: Layout, resolutions: tuple[int, ...], restarts: int
+) -> list[Callable[[], jax.Array]]:
+    """Each is made when a device is free for it."""
+    keys = iter(jax.random.split(key, restarts * len(resolutions)))
+    of_each = [num_topics for num_topics in resolutions for _ in range(restarts)]
+    if start == "random":
+        dtype = layout.scale.dtype
+        return [partial(initialize.uniform, next(keys), layout.num_words, r, dtype=dtype) for r in of_each]
+    # Those of fewer dimensions are the first of these.
+    most = initialize.num_dimensions(max(resolutions))
+    vectors = spectrum.vectors(jax.random.fold_in(key, 0), layout, num_dimensions=most)
+    return [
+        partial(initialize.clustered, next(keys), vectors[:, : initialize.num_dimensions(r)], r)
+        for r in of_each
+    ]
 
 
 def _key(key: Any) -> tuple[Any, jax.Array]:
@@ -204,7 +248,7 @@ def _progress(progress: Progress | bool, stack: ExitStack) -> Progress:
 # --- From solutions to the embedding ----------------------------------------------------------------
 
 
-def _usable(finished: list[Solution], restarts: int, tol: float, combine: Combine) -> list[Solution]:
+def _usable(finished: list[Solution], num_starts: int, tol: float, combine: Combine) -> list[Solution]:
     """The solutions that the embedding is made of; says what did not go as it should."""
     statuses = [Status(int(solution.status)) for solution in finished]
 
@@ -212,19 +256,19 @@ def _usable(finished: list[Solution], restarts: int, tol: float, combine: Combin
         return [one for one, status in zip(finished, statuses, strict=True) if status in wanted]
 
     def share(number: int) -> str:
-        return f"{number} of {restarts} starts: " if restarts > 1 else ""
+        return f"{number} of {num_starts} starts: " if num_starts > 1 else ""
 
     failed, stopped = of(Status.NONFINITE), of(Status.INTERRUPTED)
     whole, short = of(Status.CONVERGED, Status.MAX_STEPS), of(Status.MAX_STEPS)
     if not whole and not stopped:
-        raise SolverError(f"all {restarts} starts: {MESSAGES[Status.NONFINITE]}")
+        raise SolverError(f"all {num_starts} starts: {MESSAGES[Status.NONFINITE]}")
     if failed:
         _warn(f"{share(len(failed))}{MESSAGES[Status.NONFINITE]}; left out")
     if stopped and not whole:
         _warn(f"{share(len(stopped))}{MESSAGES[Status.INTERRUPTED]}")
-    elif stopped or len(finished) < restarts:
+    elif stopped or len(finished) < num_starts:
         kept = "best of those so far" if combine == "best" else f"{len(whole)} that had finished"
-        _warn(f"interrupted after {len(whole)} of {restarts} starts; the embedding is of the {kept}")
+        _warn(f"interrupted after {len(whole)} of {num_starts} starts; the embedding is of the {kept}")
     if short:
         changes = [solution.history.change[: int(solution.num_steps) + 1] for solution in short]
         # The last step may have been refused, with a change of zero.

@@ -1,13 +1,24 @@
-"""A key enters; a strictly positive W with rows on the simplex leaves."""
+"""A key, or a key and S, enters; a strictly positive W with rows on the simplex leaves."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from dcdjax import spectrum
 from dcdjax.decomposition import on_simplex
+from dcdjax.layout import Layout, prepare
+
+# How much a word prefers near clusters, and how much of the nearest one each topic has at least. Of 5, 10 and
+# 20, and of k-means' own indicator plus 0.2, 10 began lowest, and none was better 10 steps later
+# (experiments/starts).
+_SHARPNESS = 10.0
+_LEAST = 1e-3
 
 
 def uniform(
@@ -74,6 +85,73 @@ def dirichlet(
     return _start(draw, key, num_words, num_topics, restarts, dtype)
 
 
+def spectral(
+    key: PRNGKeyArray,
+    S: Any,
+    num_topics: int,
+    *,
+    restarts: int | None = None,
+    dtype: DTypeLike = jnp.float32,
+) -> Float[Array, "*restarts words topics"]:
+    """Soft clusters of the words' spectral vectors: far below a random start, and cheaper than ten steps.
+
+    Args:
+      key: from `jax.random.key`. Different keys find different clusters.
+      S: as in `solve`: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`.
+      num_topics: r, at most the number of words.
+      restarts: how many starts, each with clusters of its own among the same vectors.
+      dtype: of the result; that of a layout if S is one.
+
+    Returns:
+      W, (N, r), or (restarts, N, r) where restarts were asked for.
+
+    Examples:
+      >>> import jax, numpy as np, scipy.sparse
+      >>> from dcdjax import initialize
+      >>> S = scipy.sparse.csr_array(np.kron(np.eye(2), np.ones((3, 3))))
+      >>> W = initialize.spectral(jax.random.key(0), S, 2)
+      >>> np.unique(W.argmax(axis=1)[:3]).size
+      1
+    """
+    _check_sizes(num_topics=num_topics, restarts=restarts)
+    layout = S if isinstance(S, Layout) else prepare(S, dtype=dtype)
+    if num_topics > layout.num_words:
+        raise ValueError(
+            f"num_topics must be at most the number of words, {layout.num_words}, got {num_topics}"
+        )
+    of_vectors, of_clusters = jax.random.split(key)
+    vectors = spectrum.vectors(of_vectors, layout, num_dimensions=num_dimensions(num_topics))
+    if restarts is None:
+        return clustered(of_clusters, vectors, num_topics)
+    keys = jax.random.split(of_clusters, restarts)
+    return lax.map(lambda k: clustered(k, vectors, num_topics), keys)
+
+
+@partial(jax.jit, static_argnames="num_topics")
+def clustered(
+    key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], num_topics: int
+) -> Float[Array, "words topics"]:
+    """`spectral`, for vectors that are known, such as those of `spectrum.vectors`."""
+    cosines = spectrum.clusters(key, vectors, num_clusters=num_topics)
+    nearest = jnp.max(cosines, axis=1, keepdims=True)
+    return on_simplex(jnp.exp(_SHARPNESS * (cosines - nearest)) + _LEAST)
+
+
+def num_dimensions(num_topics: int) -> int:
+    """Of the vectors that so many clusters are to be found in.
+
+    As many as topics; of many topics fewer, which cost less: with 100, 150 or 200 dimensions for 200 topics,
+    20 steps later the objective is the same but for 0.07 % (experiments/starts).
+    """
+    return min(num_topics, 50 + num_topics // 2)
+
+
+def _check_sizes(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+
+
 def _start(
     draw: Callable[[Array, tuple[int, int], DTypeLike], Array],
     key: PRNGKeyArray,
@@ -82,9 +160,7 @@ def _start(
     restarts: int | None,
     dtype: DTypeLike,
 ) -> Array:
-    for name, size in (("num_words", num_words), ("num_topics", num_topics), ("restarts", restarts)):
-        if size is not None and size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+    _check_sizes(num_words=num_words, num_topics=num_topics, restarts=restarts)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"dtype must be floating point, got {jnp.dtype(dtype).name}")
     # Half precisions are drawn in float32: their own uniform numbers are often exactly zero.

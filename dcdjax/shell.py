@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ def use_cores(num_cores: int) -> None:
         return
     import jax
 
-    jax.config.update("jax_num_cpu_devices", num_devices)
+    with suppress(RuntimeError):  # JAX has begun already, with the devices it has
+        jax.config.update("jax_num_cpu_devices", num_devices)
 
 
 class Patience:

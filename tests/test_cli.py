@@ -84,13 +84,14 @@ def test_fit_reads_a_pipe_and_says_json(folder, corpus, model):
     np.testing.assert_array_equal(Embedding.load(folder / "piped").W, Embedding.load(model).W)
 
 
-def test_fit_takes_every_option(folder, corpus, capsys):
+def test_fit_takes_every_option(folder, corpus, capsys, monkeypatch):
+    monkeypatch.setenv("DCDJAX_CORES", "2")  # so that it is set back
     called(capsys, "fit", corpus, corpus, "-o", folder / "options", "--topics", 2, "--window", 3,
            "--distance-weighting", "linear", "--max-words", 15, "--min-count", 2, "--drop", "Ship", "--drop",
            "Oven", "--pattern", r"\w+", "--documents", "file", "--memory", 0.6, "--weighting", "ppmi",
-           "--context-exponent", 1.0, "--shift", 0.1, "--restarts", 2, "--combine", "best", "--step",
-           "relaxed", "--tol", 0.05, "--max-steps", 300, "--over-relaxation", 1.5, "--cores", 1, "--quiet",
-           "--subsample", 1.0)  # fmt: skip
+           "--context-exponent", 1.0, "--shift", 0.1, "--start", "random", "--restarts", 2,
+           "--combine", "best", "--step", "relaxed", "--tol", 0.05, "--max-steps", 300, "--over-relaxation",
+           1.5, "--cores", 1, "--quiet", "--subsample", 1.0)  # fmt: skip
     settings = Embedding.load(folder / "options").record["settings"]
     assert settings["counting"]["drop"] == ["Oven", "Ship"]
     assert settings["counting"]["max_words"] == 15
@@ -99,6 +100,12 @@ def test_fit_takes_every_option(folder, corpus, capsys):
     assert settings["counting"]["subsample"] == 1.0
     assert (settings["combine"], settings["step"], settings["over_relaxation"]) == ("best", "relaxed", 1.5)
     assert (settings["num_topics"], settings["tol"], settings["max_steps"]) == (2, 0.05, 300)
+    assert settings["start"] == "random"
+
+
+def test_fit_takes_several_numbers_of_topics(folder, corpus, capsys):
+    called(capsys, "fit", corpus, "-o", folder / "several", "--topics", 2, 3, "--restarts", 2, "--quiet")
+    assert Embedding.load(folder / "several").starts == (2, 2, 3, 3)
 
 
 def test_fit_takes_a_matrix(folder, capsys):

@@ -1,6 +1,7 @@
 """From text, counts or S to an embedding: what is learned, told, recorded, warned of, kept when stopped."""
 
 import hashlib
+import itertools
 import os
 import re
 import signal
@@ -201,7 +202,7 @@ assert many.W.shape == (30, 28) and len(many.record["num_steps"]) == 7
 
 def test_a_consensus_has_the_mean_of_all_shat_and_the_best_the_lowest_objective():
     S = random_S(np.random.default_rng(4), 25)
-    options = {"num_topics": 3, "key": 0, "restarts": 4, "tol": 1e-2, "progress": False}
+    options = {"num_topics": 3, "key": 0, "start": "random", "restarts": 4, "tol": 1e-2, "progress": False}
     both, best = fit(S, **options), fit(S, combine="best", **options)
     keys = jax.random.split(jax.random.key(0), 4)
     # Each start alone: its key is one of those that the seed is split into.
@@ -223,13 +224,46 @@ def test_a_consensus_has_the_mean_of_all_shat_and_the_best_the_lowest_objective(
     np.testing.assert_allclose(best.record["objective"], [float(one.objective) for one in alone], rtol=1e-5)
 
 
+def test_coarse_and_fine_topics_of_the_same_words():
+    S = random_S(np.random.default_rng(4), 25)
+    embedding = fit(S, num_topics=(2, 5), restarts=2, key=0, tol=1e-2, progress=False)
+    assert embedding.starts == (2, 2, 5, 5)
+    assert embedding.W.shape == (25, 14)
+    np.testing.assert_allclose(embedding.W.sum(axis=1), 1, rtol=1e-6)
+    # Every start weighs the same, whatever its number of topics.
+    ends = np.cumsum((0, *embedding.starts))
+    for begin, end in itertools.pairwise(ends.tolist()):
+        np.testing.assert_allclose(embedding.W[:, begin:end].sum(axis=1), 1 / 4, rtol=1e-6)
+    assert embedding.record["settings"]["num_topics"] == [2, 5]
+    assert len(embedding.record["status"]) == 4
+    one = fit(S, num_topics=[3], key=0, tol=1e-2, progress=False)
+    assert one.record["settings"]["num_topics"] == 3
+    np.testing.assert_array_equal(one.W, fit(S, num_topics=3, key=0, tol=1e-2, progress=False).W)
+
+
+def test_a_spectral_start_is_the_default_and_takes_fewer_steps():
+    group = np.repeat(np.arange(6), 20)
+    near = np.random.default_rng(0).poisson(np.where(group[:, None] == group, 3.0, 0.1))
+    S = np.triu(near, 1) + np.triu(near, 1).T
+    options = {"num_topics": 6, "progress": False}
+    steps, objectives = {}, {}
+    for start in ("spectral", "random"):
+        fitted = [fit(S, key=key, start=start, **options) for key in range(3)]
+        assert all(one.record["settings"]["start"] == start for one in fitted)
+        steps[start] = sum(one.record["num_steps"][0] for one in fitted)
+        objectives[start] = min(one.record["objective"][0] for one in fitted)
+    assert steps["spectral"] < steps["random"]
+    assert objectives["spectral"] <= objectives["random"] * (1 + 1e-6)
+    np.testing.assert_array_equal(fit(S, key=1, **options).W, fit(S, key=1, start="spectral", **options).W)
+
+
 # --- What is told -----------------------------------------------------------------------------------
 
 
 def test_progress_of_every_part_is_told(monkeypatch):
     monkeypatch.setattr(runs, "_SECONDS_PER_CHUNK", 1e-9)
     told = []
-    fit(sentences(), num_topics=3, window=5, key=0, restarts=3, max_steps=300,
+    fit(sentences(), num_topics=3, window=5, key=0, start="random", restarts=3, max_steps=300,
         progress=lambda *news, **named: told.append((*news, *named.values())))  # fmt: skip
     stages = list(dict.fromkeys(news[0] for news in told))
     assert stages == ["reading", "counting", "weighting", "starting", "solving"]
@@ -410,6 +444,11 @@ S_SMALL = random_S(np.random.default_rng(0), 6)
         (["tea cup"], {"weighting": "counts", "shift": 1.0}, "shift is an option of the weighting 'ppmi'"),
         (["tea cup"], {"tol": float("inf")}, "tol must be finite, got inf"),
         (["tea cup"], {"dtype": jnp.float16}, "dtype must be float32 or float64, got float16"),
+        (["tea cup"], {"num_topics": ()}, "num_topics must be a number or several, got none"),
+        (["tea cup"], {"num_topics": (2, 0)}, "num_topics must be at least 1"),
+        (["tea cup"], {"num_topics": (1, 9)}, r"num_topics=\(1, 9\), but there are only 2 words"),
+        (["tea cup"], {"num_topics": (1, 2), "combine": "best"}, "combine='best' needs one number of topics"),
+        (["tea cup"], {"start": "warm"}, "start must be one of"),
         (["tea cup"], {"devices": 5}, "devices must be some of jax.devices"),
         (["tea cup"], {"devices": []}, "devices must be some of jax.devices"),
         (["tea cup"], {"key": 1 << 32}, "key must be below 2.32, got 4294967296"),

@@ -109,8 +109,8 @@ def test_imports_point_one_way():
         *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
         *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
         *("matrix_market", "weighting", "neighbor_graph", "similarity", "tiling", "packing"),
-        *("decomposition", "native", "sharding", "layout", "sweeps", "initialize", "solver", "runs"),
-        *("queries", "answers", "lexicon", "model_files", "vector_files"),
+        *("decomposition", "native", "sharding", "layout", "sweeps", "spectrum", "initialize", "solver"),
+        *("runs", "queries", "answers", "lexicon", "model_files", "vector_files"),
         *("embedding", "coherence", "provenance", "given", "progress", "fitting", "judgments"),
         *("word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
     ]
