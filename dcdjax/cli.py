@@ -107,6 +107,13 @@ def _whole(least: int) -> Any:
     return whole
 
 
+def _numbers(text: str) -> list[int]:
+    return [_whole(1)(part) for part in text.split(",")]
+
+
+_numbers.__name__ = "number of topics"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="dcdjax",
@@ -193,11 +200,12 @@ def _fit(command: Any) -> None:
     group.add_argument("--shift", type=float, help="taken off PPMI before clipping: fewer pairs, but surer "
                        "ones (default: 0)")  # fmt: skip
     group = parser.add_argument_group("the solver")
-    group.add_argument("--topics", type=_whole(1), nargs="+", default=[100], help="how many; several: "
+    group.add_argument("--topics", type=_numbers, default="100", metavar="N[,N]", help="how many; several: "
                        "starts of each number (default: 100)")  # fmt: skip
     group.add_argument("--start", choices=("spectral", "random"), default="spectral",
                        help="default: %(default)s")  # fmt: skip
-    group.add_argument("--restarts", type=_whole(1), default=1, help="how many starts (default: %(default)s)")
+    group.add_argument("--restarts", type=_whole(1), default=1, help="how many starts, of each number "
+                       "of topics (default: %(default)s)")  # fmt: skip
     group.add_argument("--combine", choices=("consensus", "best"), default="consensus", help="what several "
                        "starts make (default: %(default)s)")  # fmt: skip
     group.add_argument("--step", choices=("exact", "relaxed"), default="exact", help="relaxed: the paper's "

@@ -197,7 +197,11 @@ def _checked_counting(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolutions(num_topics: Any) -> tuple[int, ...]:
-    if not isinstance(num_topics, Sequence | np.ndarray) or isinstance(num_topics, str):
+    if (
+        not isinstance(num_topics, Sequence | np.ndarray)
+        or isinstance(num_topics, str)
+        or not np.ndim(num_topics)
+    ):
         return (validation.whole("num_topics", num_topics, 1),)
     if not len(num_topics):
         raise ValueError("num_topics must be a number or several, got none")
@@ -208,17 +212,19 @@ def _starts(
     start: Start, key: jax.Array, layout: Layout, resolutions: tuple[int, ...], restarts: int
 ) -> list[Callable[[], jax.Array]]:
     """Each is made when a device is free for it."""
-    keys = iter(jax.random.split(key, restarts * len(resolutions)))
     of_each = [num_topics for num_topics in resolutions for _ in range(restarts)]
     if start == "random":
-        dtype = layout.scale.dtype
-        return [partial(initialize.uniform, next(keys), layout.num_words, r, dtype=dtype) for r in of_each]
-    # Those of fewer dimensions are the first of these.
+        keys = jax.random.split(key, len(of_each))
+        make = partial(initialize.uniform, dtype=layout.scale.dtype)
+        return [partial(make, k, layout.num_words, r) for k, r in zip(keys, of_each, strict=True)]
+    of_vectors, of_starts = jax.random.split(sharding.everywhere(key, layout.devices))
     most = initialize.num_dimensions(max(resolutions))
-    vectors = spectrum.vectors(jax.random.fold_in(key, 0), layout, num_dimensions=most)
+    with runs.interruption_held():
+        vectors = jax.block_until_ready(spectrum.vectors(of_vectors, layout, num_dimensions=most))
+    # Those of fewer dimensions are the first of these.
     return [
-        partial(initialize.clustered, next(keys), vectors[:, : initialize.num_dimensions(r)], r)
-        for r in of_each
+        partial(initialize.clustered, k, vectors[:, : initialize.num_dimensions(r)], r)
+        for k, r in zip(jax.random.split(of_starts, len(of_each)), of_each, strict=True)
     ]
 
 

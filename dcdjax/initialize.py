@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from dcdjax import spectrum
+from dcdjax import sharding, spectrum
 from dcdjax.decomposition import on_simplex
 from dcdjax.layout import Layout, prepare
 
@@ -19,6 +20,8 @@ from dcdjax.layout import Layout, prepare
 # (experiments/starts).
 _SHARPNESS = 10.0
 _LEAST = 1e-3
+# Times each entry. A tenth as much would be within the tolerance of a solver, which then stops at equals.
+_NOISE = (0.8, 1.2)
 
 
 def uniform(
@@ -97,10 +100,10 @@ def spectral(
 
     Args:
       key: from `jax.random.key`. Different keys find different clusters.
-      S: as in `solve`: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`.
+      S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`; not traced.
       num_topics: r, at most the number of words.
       restarts: how many starts, each with clusters of its own among the same vectors.
-      dtype: of the result; that of a layout if S is one.
+      dtype: float32 or float64, of the result; that of a layout if S is one.
 
     Returns:
       W, (N, r), or (restarts, N, r) where restarts were asked for.
@@ -114,11 +117,15 @@ def spectral(
       1
     """
     _check_sizes(num_topics=num_topics, restarts=restarts)
+    if jnp.dtype(dtype) not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {jnp.dtype(dtype).name}")
     layout = S if isinstance(S, Layout) else prepare(S, dtype=dtype)
     if num_topics > layout.num_words:
         raise ValueError(
             f"num_topics must be at most the number of words, {layout.num_words}, got {num_topics}"
         )
+    if not isinstance(key, Tracer):
+        key = sharding.everywhere(key, layout.devices)
     of_vectors, of_clusters = jax.random.split(key)
     vectors = spectrum.vectors(of_vectors, layout, num_dimensions=num_dimensions(num_topics))
     if restarts is None:
@@ -132,9 +139,18 @@ def clustered(
     key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], num_topics: int
 ) -> Float[Array, "words topics"]:
     """`spectral`, for vectors that are known, such as those of `spectrum.vectors`."""
-    cosines = spectrum.clusters(key, vectors, num_clusters=num_topics)
+    of_clusters, of_noise = jax.random.split(key)
+    cosines = spectrum.clusters(of_clusters, vectors, num_clusters=num_topics)
+    return soft(of_noise, cosines)
+
+
+def soft(
+    key: PRNGKeyArray, cosines: Float[Array, "words topics"], sharpness: float = _SHARPNESS
+) -> Float[Array, "words topics"]:
+    """A start that prefers near clusters. Equal ones become different topics: steps never part equals."""
     nearest = jnp.max(cosines, axis=1, keepdims=True)
-    return on_simplex(jnp.exp(_SHARPNESS * (cosines - nearest)) + _LEAST)
+    noise = jax.random.uniform(key, cosines.shape, cosines.dtype, *_NOISE)
+    return on_simplex((jnp.exp(sharpness * (cosines - nearest)) + _LEAST) * noise)
 
 
 def num_dimensions(num_topics: int) -> int:

@@ -84,7 +84,7 @@ def solve_all(
         report("")
         while waiting or any(lane.busy for lane in lanes):
             fresh = [lane for lane in lanes if not lane.busy][: len(waiting)]
-            with _interruption_held():
+            with interruption_held():
                 for lane in fresh:
                     lane.take(*waiting.popleft())
                 busy = [lane for lane in lanes if lane.busy]
@@ -174,7 +174,7 @@ class _Lane:
 
 
 @contextmanager
-def _interruption_held() -> Iterator[None]:
+def interruption_held() -> Iterator[None]:
     """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends."""
     in_main_thread = threading.current_thread() is threading.main_thread()  # the only one to be interrupted
     if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's to set back

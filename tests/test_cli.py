@@ -104,8 +104,11 @@ def test_fit_takes_every_option(folder, corpus, capsys, monkeypatch):
 
 
 def test_fit_takes_several_numbers_of_topics(folder, corpus, capsys):
-    called(capsys, "fit", corpus, "-o", folder / "several", "--topics", 2, 3, "--restarts", 2, "--quiet")
+    called(capsys, "fit", "--topics", "2,3", corpus, "-o", folder / "several", "--restarts", 2, "--quiet")
     assert Embedding.load(folder / "several").starts == (2, 2, 3, 3)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["fit", str(corpus), "-o", str(folder / "several"), "--topics", "2,x"])
+    assert "--topics: invalid number of topics value: '2,x'" in capsys.readouterr().err
 
 
 def test_fit_takes_a_matrix(folder, capsys):

@@ -127,6 +127,37 @@ def test_a_spectral_start_is_ahead_of_a_random_one():
         assert spectral.objective < random.objective
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_topics_are_told_apart_where_vectors_are_not(dtype):
+    """All words have the same direction: without noise all topics would be equal, and stay so for ever."""
+    d = np.random.default_rng(0).uniform(0.1, 3, 30)
+    for S, num_topics in ((np.outer(d, d), 4), (np.kron(np.eye(2), np.outer(d[:10], d[:10])), 6)):
+        S = scipy.sparse.csr_array(S)
+        random = solve(initialize.uniform(KEY, S.shape[0], num_topics, dtype=dtype), S)
+        for seed in range(3):
+            W = initialize.spectral(jax.random.key(seed), S, num_topics, dtype=dtype)
+            solution = solve(W, S)
+            assert solution.num_steps > 5
+            assert solution.objective < random.objective * 1.005
+
+
+def test_small_numbers_have_directions_too():
+    X = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]] * np.float32(1e-25)
+    X[3, 1] = 1e-26
+    cosines = np.asarray(spectrum.clusters(KEY, jnp.asarray(X), num_clusters=2))
+    assert np.abs(cosines).max() <= 1 + 1e-6
+    assert cosines.argmax(axis=1)[0] == cosines.argmax(axis=1)[3]
+
+
+def test_words_that_cancel():
+    """A cluster of opposite vectors has no direction."""
+    S = scipy.sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    for seed in range(10):
+        for num_topics in (1, 2):
+            W = initialize.spectral(jax.random.key(seed), S, num_topics)
+            np.testing.assert_allclose(W.sum(axis=1), 1, rtol=1e-6)
+
+
 def test_one_topic_and_as_many_as_words():
     S = scipy.sparse.csr_array(random_S(np.random.default_rng(0), 7))
     np.testing.assert_array_equal(initialize.spectral(KEY, S, 1), np.ones((7, 1)))
@@ -141,3 +172,5 @@ def test_what_a_spectral_start_refuses():
         initialize.spectral(KEY, S, 0)
     with pytest.raises(ValueError, match="restarts must be at least 1, got 0"):
         initialize.spectral(KEY, S, 2, restarts=0)
+    with pytest.raises(ValueError, match="dtype must be float32 or float64, got bfloat16"):
+        initialize.spectral(KEY, S, 2, dtype=jnp.bfloat16)

@@ -57,7 +57,7 @@ def best_of(function: Any, times: int = 4) -> float:
 
 def varied(key: jax.Array, laid_out: layout.Layout, changed: dict[str, Any]) -> jax.Array:
     """A spectral start in which something is different."""
-    of_vectors, of_clusters = jax.random.split(key)
+    of_vectors, of_clusters, of_noise = jax.random.split(key, 3)
     dimensions = changed.get("dimensions", initialize.num_dimensions(NUM_TOPICS))
     with mock.patch.object(spectrum, "_NUM_POWERS", changed.get("powers", spectrum._NUM_POWERS)):
         jax.clear_caches()
@@ -68,9 +68,7 @@ def varied(key: jax.Array, laid_out: layout.Layout, changed: dict[str, Any]) -> 
         return initialize.on_simplex(
             jax.nn.one_hot(cosines.argmax(axis=1), NUM_TOPICS) + changed["indicator"]
         )
-    sharpness = changed.get("sharpness", initialize._SHARPNESS)
-    nearest = jnp.max(cosines, axis=1, keepdims=True)
-    return initialize.on_simplex(jnp.exp(sharpness * (cosines - nearest)) + initialize._LEAST)
+    return initialize.soft(of_noise, cosines, changed.get("sharpness", initialize._SHARPNESS))
 
 
 def measured(name: str, S: Any, keys: list[int]) -> list[dict[str, Any]]:
