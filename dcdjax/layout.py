@@ -35,7 +35,7 @@ class Kind:
 
 # Measured on two cores, r = 200 (experiments/benchmark): a cell of a tile takes 7.5 ns, a nonzero of a
 # segment 38 ns in XLA and 16 ns in C; at r = 50 these are 4, 20 and 7. On other cores, whose caches are
-# faster: 10.5, 28 and 10; 5, 19 and 4. So 1.5 for C is between 1 and 2.2. Gathered rows should stay in a
+# faster: 10.5, 34 and 10; 5, 19 and 4. So 1.5 for C is between 1 and 2.2. Gathered rows should stay in a
 # core's own cache.
 _KINDS = {
     "xla": Kind(tile_size=256, cells_per_nonzero=5.0, block_bytes=1 << 18),

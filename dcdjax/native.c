@@ -83,7 +83,7 @@ typedef struct {
   const int32_t *parts, *rows, *columns;
   bool plain; /* Z is S */
   void *ZW;
-  int64_t num_words, num_topics, num_parts, num_segments, width;
+  int64_t num_words, num_topics, num_parts, width;
   size_t ZW_bytes;
   double *log_likelihoods; /* of the parts: summed in their order, whoever computed them */
 } Pass;
@@ -163,7 +163,7 @@ static const char *parse(const XLA_FFI_CallFrame *frame, XLA_FFI_DataType dtype,
   *pass = (Pass){
       .W = W->data, .W_over_s = W_over_s->data, .plain = plain, .values = values->data, .ZW = ZW->data,
       .parts = bounds, .rows = rows->data, .columns = columns->data,
-      .num_words = N, .num_topics = r, .num_parts = num_parts, .num_segments = n, .width = width,
+      .num_words = N, .num_topics = r, .num_parts = num_parts, .width = width,
   };
   return NULL;
 }
