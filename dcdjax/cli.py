@@ -168,7 +168,7 @@ def _fit(command: Any) -> None:
         "fit",
         "learn an embedding from text",
         "dcdjax fit book.txt -o book --lowercase --pattern '\\w+' --topics 50",
-        "zcat articles.gz | dcdjax fit - -o articles --restarts 4",
+        "zcat articles.gz | dcdjax fit - -o articles --topics 300",
         "dcdjax fit wikitext-2 -o wiki --drop '<unk>'",
         "dcdjax fit --matrix similarities.npz -o graph",
     )
@@ -180,7 +180,7 @@ def _fit(command: Any) -> None:
     group = parser.add_argument_group("the text")
     group.add_argument("--window", type=_whole(1), help="the largest distance of words near each other "
                        "(default: 8)")  # fmt: skip
-    group.add_argument("--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: flat")
+    group.add_argument("--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: linear")
     group.add_argument("--max-words", type=_whole(1), help="the most frequent words (default: 20000)")
     group.add_argument("--min-count", type=_whole(1), help="leave out words that occur less often")
     group.add_argument("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
@@ -199,22 +199,28 @@ def _fit(command: Any) -> None:
                        "meetings of rare words (default: 0.75)")  # fmt: skip
     group.add_argument("--shift", type=float, help="taken off PPMI before clipping: fewer pairs, but surer "
                        "ones (default: 0)")  # fmt: skip
+    group.add_argument("--frequency-exponent", type=float, help="of PPMI, above 0 for more weight on "
+                       "frequent words (default: 0.15)")  # fmt: skip
     group = parser.add_argument_group("the solver")
-    group.add_argument("--topics", type=_numbers, default="100", metavar="N[,N]", help="how many; several: "
-                       "starts of each number (default: 100)")  # fmt: skip
-    group.add_argument("--start", choices=("spectral", "random"), default="spectral",
-                       help="default: %(default)s")  # fmt: skip
-    group.add_argument("--restarts", type=_whole(1), default=1, help="how many starts, of each number "
-                       "of topics (default: %(default)s)")  # fmt: skip
-    group.add_argument("--combine", choices=("consensus", "best"), default="consensus", help="what several "
-                       "starts make (default: %(default)s)")  # fmt: skip
-    group.add_argument("--step", choices=("exact", "relaxed"), default="exact", help="relaxed: the paper's "
+    group.add_argument("--preset", choices=("default", "paper"), default="default", help="what holds for all "
+                       "that is not given; paper: raw counts, flat windows, its own step, one random start "
+                       "of 200 topics, not smoothed (default: %(default)s)")  # fmt: skip
+    group.add_argument("--topics", type=_numbers, metavar="N[,N]", help="how many; several: starts of each "
+                       "number (default: 200,500, or a tenth of the words)")  # fmt: skip
+    group.add_argument("--start", choices=("spectral", "random"), help="default: spectral")
+    group.add_argument("--restarts", type=_whole(1), help="how many starts, of each number of topics "
+                       "(default: four in all, for a matrix one)")  # fmt: skip
+    group.add_argument("--combine", choices=("consensus", "best", "reduced"), default="consensus",
+                       help="what several starts make; reduced: a consensus with as many topics as one start "
                        "(default: %(default)s)")  # fmt: skip
+    group.add_argument("--smoothing", type=float, metavar="A", help="a word that occurs A times takes half "
+                       "of its topics from its neighbors (default: 20, for a matrix 0)")  # fmt: skip
+    group.add_argument("--step", choices=("exact", "relaxed"), help="relaxed: the paper's (default: exact)")
     group.add_argument("--tol", type=float, help="stop when the relative change of W is no more than this "
                        "(default: 0.01, for a matrix 0.001)")  # fmt: skip
     group.add_argument("--max-steps", type=_whole(1), help="stop after so many at the latest (default: "
                        "200, for a matrix 500)")  # fmt: skip
-    group.add_argument("--over-relaxation", type=float, default=1.9, help="default: %(default)s")
+    group.add_argument("--over-relaxation", type=float, help="default: 1.9")
     group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
     group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
     parser.add_argument("--quiet", action="store_true", help="no bars")

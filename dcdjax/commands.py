@@ -41,8 +41,8 @@ def fit(chosen: Namespace) -> int:
     counting = {name: value for name in names if (value := getattr(chosen, name)) is not None}
     if chosen.memory is not None:
         counting["memory"] = int(chosen.memory * 1e9)
-    names = ("weighting", "context_exponent", "shift", "start", "restarts", "combine", "step", "tol",
-             "max_steps", "over_relaxation")  # fmt: skip
+    names = ("preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start", "restarts",
+             "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation")  # fmt: skip
     with Bars() as bars, Patience(None if chosen.quiet else bars) as patience:
         embedding = fitting.fit(
             source,

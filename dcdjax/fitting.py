@@ -19,30 +19,29 @@ from dcdjax import (
     coherence,
     cooccurrence,
     initialize,
+    presets,
     provenance,
+    reduction,
     runs,
     sharding,
+    smoothing,
     solver,
     spectrum,
     validation,
 )
 from dcdjax.answers import first_words
 from dcdjax.decomposition import on_simplex
-from dcdjax.embedding import Embedding
+from dcdjax.embedding import COHERENCE_DEPTH, Embedding
 from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
 from dcdjax.layout import Layout, for_starts
 from dcdjax.parallel import Progress
+from dcdjax.presets import Preset
 from dcdjax.progress import Bars
 from dcdjax.queries import topic_sizes
 from dcdjax.solver import MESSAGES, Solution, SolverError, Status
 
-Combine = Literal["consensus", "best"]
+Combine = Literal["consensus", "best", "reduced"]
 Start = Literal["spectral", "random"]
-
-# tol and max_steps. A text is coarse itself; between the groups of a graph there are plateaus to be crossed.
-_FOR_TEXT, _FOR_S = (1e-2, 200), (1e-3, 500)
-# Of so many first words of each topic the coherence is kept; 10 are usual.
-_COHERENCE_DEPTH = 20
 
 
 class NotConvergedWarning(UserWarning):
@@ -52,20 +51,23 @@ class NotConvergedWarning(UserWarning):
 def fit(
     source: Any,
     *,
-    num_topics: int | Sequence[int] = 100,
+    num_topics: int | Sequence[int] | None = None,
     window: int | None = None,
     key: Any,
+    preset: Preset = "default",
     words: Sequence[str] | None = None,
     weighting: str | None = None,
     context_exponent: float | None = None,
     shift: float | None = None,
-    start: Start = "spectral",
-    restarts: int = 1,
+    frequency_exponent: float | None = None,
+    start: Start | None = None,
+    restarts: int | None = None,
     combine: Combine = "consensus",
-    step: solver.Step = "exact",
+    smoothing: float | None = None,
+    step: solver.Step | None = None,
     tol: float | None = None,
     max_steps: int | None = None,
-    over_relaxation: float = 1.9,
+    over_relaxation: float | None = None,
     dtype: DTypeLike = jnp.float32,
     devices: Sequence[Any] | None = None,
     progress: Progress | bool = True,
@@ -78,24 +80,32 @@ def fit(
     Args:
       source: a corpus, as `count` takes it; or what `count` returns; or S, as `similarity.from_matrix` takes
         or returns it.
-      num_topics: r, of each start; or several numbers, such as (100, 500), for a consensus of starts of each:
-        coarse and fine topics of the same words.
+      num_topics: r, of each start; or several numbers, for a consensus of starts of each: coarse and fine
+        topics of the same words. If not given, (200, 500) for a consensus of a text, 200 otherwise; of few
+        words fewer, a tenth of them.
       window: of a corpus: the largest distance at which two words are near each other; 8 if not given.
       key: from `jax.random.key`, or a whole number to make one of.
+      preset: what holds for everything not given: "default", as told here; or "paper", the paper's setting to
+        the letter: counts as they are, flat windows, its own step, one random start of 200 topics, nothing
+        smoothed, tol 1e-3, at most 500 steps.
       words: of S, one for each row, where it does not bring them; otherwise they are called "0", "1", ...
       weighting: how counts become S, "ppmi" if not given: see `similarity.from_counts`.
       context_exponent: of PPMI, 0.75 if not given.
       shift: of PPMI, 0 if not given.
+      frequency_exponent: of PPMI, 0.15 if not given.
       start: "spectral", from clusters of the words' spectral vectors; or "random": see `initialize`.
-      restarts: how many starts, each from a key of its own, of each number of topics. Several devices solve
-        several at once.
+      restarts: how many starts, each from a key of its own, of each number of topics; if not given, such that
+        there are four in all, for S one. Several devices solve several at once.
       combine: what several starts make: "consensus", whose Shat is the mean of theirs, with the topics of all
-        of them; or the "best", with the lowest objective. A consensus is better for neighbors; its memory and
-        the time of a question grow with the number of starts.
+        of them; the "best", with the lowest objective; or the consensus "reduced" to as many topics as one of
+        them has, see `Embedding.reduce`. A consensus is better for neighbors; its memory and the time of a
+        question grow with the number of topics of all starts.
+      smoothing: after solving, a word that occurs n times in the corpus takes the part a / (n + a) of its
+        topics from its neighbors in S, see `dcdjax.smoothing`; a is 20 if not given, for S always 0.
       step: as in `solve`.
       tol: as in `solve`; if not given, 1e-3 for S, 1e-2 for text, whose neighbors hardly change below it.
       max_steps: as in `solve`; if not given, 500 for S, 200 for text.
-      over_relaxation: as in `solve`.
+      over_relaxation: as in `solve`, 1.9 if not given.
       dtype: float32, or float64 where JAX is configured for it.
       devices: to solve on, all local ones if not given.
       progress: True shows bars where somebody looks; False shows none; or what is to be told instead.
@@ -115,30 +125,27 @@ def fit(
     """
     began = time.perf_counter()
     matrix_given = is_matrix(source)
-    usual_tol, usual_steps = _FOR_S if matrix_given else _FOR_TEXT
-    tol = usual_tol if tol is None else tol
-    resolutions = _resolutions(num_topics)
-    restarts = validation.whole("restarts", restarts, 1)
-    num_starts = restarts * len(resolutions)
-    max_steps = validation.whole("max_steps", usual_steps if max_steps is None else max_steps, 1)
-    if combine not in get_args(Combine):
-        raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
-    if combine == "best" and len(resolutions) > 1:
-        raise ValueError(f"combine='best' needs one number of topics to compare, got {resolutions}")
-    if start not in get_args(Start):
-        raise ValueError(f"start must be one of {get_args(Start)}, got {start!r}")
-    if not np.isfinite(tol):
-        raise ValueError(f"tol must be finite, got {tol}")
-    options = {**solver.checked_options(step, tol, max_steps, over_relaxation), "tol": float(tol)}
+    asked = {
+        "num_topics": num_topics, "weighting": weighting, "start": start, "restarts": restarts, "step": step,
+        "tol": tol, "max_steps": max_steps, "over_relaxation": over_relaxation, "smoothing": smoothing,
+    }  # fmt: skip
+    chosen = presets.settings(preset, asked, of_matrix=matrix_given)
+    _check_chosen(chosen, combine, matrix_given)
+    options = {
+        **solver.checked_options(
+            chosen["step"], chosen["tol"], chosen["max_steps"], chosen["over_relaxation"]
+        ),
+        "tol": float(chosen["tol"]),
+    }
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64, got {jnp.dtype(dtype).name}")
     devices = sharding.checked(devices)
     seed, key = _key(key)
     counting = _checked_counting(counting if window is None else {"window": window, **counting})
-    ppmi = {"context_exponent": context_exponent, "shift": shift}
+    ppmi = {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent}
     ppmi = {name: value for name, value in ppmi.items() if value is not None}
-    weights = checked_weights(weighting, ppmi)
+    weights = checked_weights(chosen["weighting"], ppmi)
     if words is not None and not matrix_given:
         raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
 
@@ -148,20 +155,24 @@ def fit(
             named = {} if weighting is None else {"weighting": weighting}
             given = from_matrix(source, words, {**counting, **named, **ppmi})
         else:
-            given = from_corpus(source, counting, weights, tell)
-        num_words = len(given.words)
-        if max(resolutions) > num_words:
-            raise ValueError(f"num_topics={num_topics}, but there are only {num_words} words")
+            given = from_corpus(source, counting, presets.counting(preset), weights, tell)
+        several = combine == "consensus" and not matrix_given
+        resolutions = _resolutions(chosen["num_topics"], len(given.words), several)
+        of_each = chosen["restarts"] or presets.restarts(len(resolutions))
+        num_starts = of_each * len(resolutions)
         tell("starting", 0, num_starts, "starts")
         layouts = for_starts(given.S, num_starts, dtype=dtype, devices=devices)
-        starts = _starts(start, key, layouts[0], resolutions, restarts)
+        starts = _starts(chosen["start"], key, layouts[0], resolutions, of_each)
         tell("starting", num_starts, num_starts, "starts")
         finished = runs.solve_all(starts, layouts, **options, only_best=combine == "best", progress=tell)
-    used = _usable(finished, num_starts, tol, combine)
+    used = _usable(finished, num_starts, options["tol"], combine)
+    blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
     objectives = [float(solution.objective) for solution in finished]
-    of_starts = {"start": start, "restarts": restarts, "combine": combine}
     topics = resolutions[0] if len(resolutions) == 1 else list(resolutions)
-    solving = {"num_topics": topics, **of_starts, **options}
+    solving = {
+        "preset": preset, "num_topics": topics, "start": chosen["start"], "restarts": of_each,
+        "combine": combine, "smoothing": float(chosen["smoothing"]), **options,
+    }  # fmt: skip
     record = {
         **given.record,
         "settings": {**given.record["settings"], **solving, "dtype": jnp.dtype(dtype).name},
@@ -178,7 +189,7 @@ def fit(
         "kernel": "native" if layouts[0].num_threads else "xla",
         "versions": provenance.versions(),
     }
-    return _embedding(given, used, finished, record)
+    return _embedding(given, blocks, combine, key, finished, record)
 
 
 # --- What was asked for -----------------------------------------------------------------------------
@@ -196,7 +207,36 @@ def _checked_counting(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _resolutions(num_topics: Any) -> tuple[int, ...]:
+def _check_chosen(chosen: dict[str, Any], combine: Any, matrix_given: bool) -> None:
+    """Refuses, and makes whole numbers of what is to be whole, before anything is read."""
+    chosen["max_steps"] = validation.whole("max_steps", chosen["max_steps"], 1)
+    if chosen["restarts"] is not None:
+        chosen["restarts"] = validation.whole("restarts", chosen["restarts"], 1)
+    if chosen["num_topics"] is not None:
+        chosen["num_topics"] = _numbers_of_topics(chosen["num_topics"])
+    if combine not in get_args(Combine):
+        raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
+    if combine != "consensus" and len(chosen["num_topics"] or ()) > 1:
+        raise ValueError(f"combine={combine!r} needs one number of topics, got {chosen['num_topics']}")
+    if chosen["start"] not in get_args(Start):
+        raise ValueError(f"start must be one of {get_args(Start)}, got {chosen['start']!r}")
+    if not np.isfinite(chosen["tol"]):
+        raise ValueError(f"tol must be finite, got {chosen['tol']}")
+    if not 0 <= chosen["smoothing"] < np.inf:
+        raise ValueError(f"smoothing must be finite and not negative, got {chosen['smoothing']}")
+    if chosen["smoothing"] and matrix_given:
+        raise ValueError("smoothing is by how often words occur in a corpus, but the source is S itself")
+
+
+def _resolutions(numbers: tuple[int, ...] | None, num_words: int, several: bool) -> tuple[int, ...]:
+    numbers = presets.resolutions(num_words, several) if numbers is None else numbers
+    if max(numbers) > num_words:
+        asked = numbers[0] if len(numbers) == 1 else numbers
+        raise ValueError(f"num_topics={asked}, but there are only {num_words} words")
+    return numbers
+
+
+def _numbers_of_topics(num_topics: Any) -> tuple[int, ...]:
     if (
         not isinstance(num_topics, Sequence | np.ndarray)
         or isinstance(num_topics, str)
@@ -293,21 +333,47 @@ def _warn(message: str) -> None:
     warnings.warn(message, NotConvergedWarning, stacklevel=4)
 
 
+def _blocks(given: Given, used: list[Solution], layout: Layout, smooth: float) -> list[np.ndarray]:
+    """W of each start on the simplex, smoothed, the heaviest topics first."""
+    share = None
+    if smooth and given.counts is not None:
+        word_counts = given.counts.vocabulary.counts[given.S.kept]
+        share = smoothing.shares(word_counts, smooth).astype(layout.scale.dtype)
+        share = sharding.everywhere(jnp.asarray(share), layout.devices)
+    blocks = []
+    for solution in used:
+        if share is None:
+            W = np.asarray(on_simplex(jnp.asarray(solution.W)))
+        else:
+            with runs.interruption_held():
+                W = smoothing.smoothed(sharding.everywhere(solution.W, layout.devices), layout, share)
+                W = np.asarray(W)
+        blocks.append(W[:, np.argsort(-W.sum(axis=0, dtype=np.float64), kind="stable")])
+    return blocks
+
+
 def _embedding(
-    given: Given, used: list[Solution], finished: list[Solution], record: dict[str, Any]
+    given: Given,
+    blocks: list[np.ndarray],
+    combine: Combine,
+    key: jax.Array,
+    finished: list[Solution],
+    record: dict[str, Any],
 ) -> Embedding:
-    sizes = [solution.W.shape[1] for solution in used]
-    W = np.empty((len(given.words), sum(sizes)), used[0].W.dtype)
-    for solution, end in zip(used, np.cumsum(sizes).tolist(), strict=True):
-        block = np.asarray(on_simplex(jnp.asarray(solution.W)))
-        order = np.argsort(-block.sum(axis=0, dtype=np.float64), kind="stable")
-        np.divide(block[:, order], len(used), out=W[:, end - len(order) : end])
+    sizes = [block.shape[1] for block in blocks]
+    W = np.concatenate(blocks, axis=1)
+    W /= np.asarray(len(blocks), W.dtype)
+    if combine == "reduced" and len(blocks) > 1:
+        sizes = sizes[:1]
+        # The first two of these were of the starts.
+        of_groups = jax.random.split(key, 3)[2]
+        W = reduction.merged(of_groups, jnp.asarray(W), num_topics=sizes[0])
     W = jnp.asarray(W)
     counts, kept = given.counts, given.S.kept
     margins = word_counts = topic_coherence = None
     if counts is not None:
         margins, word_counts = counts.matrix.sum(axis=1)[kept], counts.vocabulary.counts[kept]
-        _, top = first_words(W, topic_sizes(W), min(_COHERENCE_DEPTH, len(kept)))
+        _, top = first_words(W, topic_sizes(W), min(COHERENCE_DEPTH, len(kept)))
         topic_coherence = coherence.npmi(counts.matrix, kept[top])
     return Embedding(
         words=given.words,

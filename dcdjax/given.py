@@ -8,14 +8,10 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from dcdjax import cooccurrence, provenance, similarity, weighting
+from dcdjax import cooccurrence, presets, provenance, similarity, weighting
 from dcdjax.cooccurrence import Counts
 from dcdjax.parallel import Progress
 from dcdjax.similarity import Similarity
-
-# Of words within this distance, unless another is asked for.
-_WINDOW = 8
-_PPMI = {"context_exponent": 0.75, "shift": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +61,18 @@ def from_matrix(source: Any, words: Sequence[str] | None, options: Mapping[str, 
 
 
 def from_corpus(
-    source: Any, counting: Mapping[str, Any], weights: Mapping[str, Any], tell: Progress
+    source: Any,
+    counting: Mapping[str, Any],
+    usual: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    tell: Progress,
 ) -> Given:
     """S from counts, which are counted if the source is not that already.
 
     Args:
       source: a corpus or counts.
-      counting: options of `count`, for a corpus only.
+      counting: options of `count` that were asked for, for a corpus only.
+      usual: those that hold unless others were.
       weights: options of `similarity.from_counts`, checked by `checked_weights`.
       tell: how far it has come.
     """
@@ -80,7 +81,7 @@ def from_corpus(
         counts, corpus = source, {"name": None, "sha256": None}
     else:
         corpus = provenance.of_corpus(source)
-        counts = cooccurrence.count(source, **{"window": _WINDOW, **counting}, progress=tell)
+        counts = cooccurrence.count(source, **{**usual, **counting}, progress=tell)
     num_pairs = counts.matrix.nnz
     tell("weighting", 0, num_pairs, "pairs")
     S = similarity.from_counts(counts, **weights, drop_isolated=True)
@@ -95,12 +96,11 @@ def from_corpus(
     return Given(S, S.words, counts, record)
 
 
-def checked_weights(name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_weights(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of weighting, of which only PPMI has any; refused before anything is read."""
-    name = "ppmi" if name is None else name
     if options and name != "ppmi":
         raise ValueError(f"{min(options)} is an option of the weighting 'ppmi', not of {name!r}")
-    weights = {**_PPMI, **options}
+    weights = {**presets.ppmi(), **options}
     weighting.check(name, **weights)
     return {"weighting": name, **weights}
 

@@ -84,6 +84,7 @@ def from_counts(
     weighting: str = "ppmi",
     context_exponent: float = 0.75,
     shift: float = 0.0,
+    frequency_exponent: float = 0.0,
     keep_diagonal: bool = True,
     self_similarity: float = 0.0,
     drop_isolated: bool = False,
@@ -98,6 +99,7 @@ def from_counts(
         as they are. None depends on the scale of the counts but "counts".
       context_exponent: of PPMI only; 1 is the plain one.
       shift: of PPMI only; log k for k negative samples.
+      frequency_exponent: of PPMI only; above 0, frequent words weigh more.
       keep_diagonal: False drops it before weighting: how often a word meets itself is then in no margin.
       self_similarity: adds this share of each word's counts to the diagonal, before weighting. "sinkhorn"
         needs some (0.01) where rare words have only a frequent one for a neighbor, as in most texts.
@@ -135,7 +137,8 @@ def from_counts(
         matrix = without_diagonal(matrix)
     if self_similarity:
         matrix = with_self(matrix, self_similarity)
-    matrix = weighted(matrix, weighting, context_exponent=context_exponent, shift=shift, words=words)
+    ppmi = {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent}
+    matrix = weighted(matrix, weighting, **ppmi, words=words)
     return _connected(matrix, words, drop_isolated)
 
 

@@ -78,14 +78,15 @@ def with_self(matrix: scipy.sparse.csr_array, share: float) -> scipy.sparse.csr_
     return result
 
 
-def check(weighting: str, *, context_exponent: float, shift: float) -> None:
+def check(weighting: str, *, context_exponent: float, shift: float, frequency_exponent: float = 0.0) -> None:
     """Refuses what `weighted` could not do, naming the argument."""
     if weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {list(WEIGHTINGS)}, got {weighting!r}")
     if not (np.isfinite(context_exponent) and context_exponent >= 0):
         raise ValueError(f"context_exponent must be finite and not negative, got {context_exponent}")
-    if not np.isfinite(shift):
-        raise ValueError(f"shift must be finite, got {shift}")
+    for name, value in (("shift", shift), ("frequency_exponent", frequency_exponent)):
+        if not np.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value}")
 
 
 def weighted(
@@ -94,12 +95,18 @@ def weighted(
     *,
     context_exponent: float = 0.75,
     shift: float = 0.0,
+    frequency_exponent: float = 0.0,
     words: Sequence[str] | None = None,
 ) -> scipy.sparse.csr_array:
     """The counts by the weighting of that name: see `similarity.from_counts` for the arguments."""
-    check(weighting, context_exponent=context_exponent, shift=shift)
+    options = {
+        "context_exponent": context_exponent,
+        "shift": shift,
+        "frequency_exponent": frequency_exponent,
+    }
+    check(weighting, **options)
     weightings = {
-        "ppmi": lambda: ppmi(counts, context_exponent=context_exponent, shift=shift),
+        "ppmi": lambda: ppmi(counts, **options),
         "counts": lambda: map_entries(counts, lambda values, _rows, _columns: values),
         "degree": lambda: degree(counts),
         "sinkhorn": lambda: sinkhorn(counts, words=words),
@@ -108,7 +115,11 @@ def weighted(
 
 
 def ppmi(
-    counts: scipy.sparse.csr_array, *, context_exponent: float = 0.75, shift: float = 0.0
+    counts: scipy.sparse.csr_array,
+    *,
+    context_exponent: float = 0.75,
+    shift: float = 0.0,
+    frequency_exponent: float = 0.0,
 ) -> scipy.sparse.csr_array:
     """Positive pointwise mutual information, with smoothed contexts, symmetric.
 
@@ -119,12 +130,14 @@ def ppmi(
 
         S_ij = max(0, log C_ij - (1 + alpha) / 2 (log c_i + log c_j) + log sum c^alpha - shift)
 
-    It does not change when the counts are scaled.
+    It does not change when the counts are scaled. A frequency exponent gamma multiplies it by
+    (c_i c_j / mean(c)^2)^gamma: what is known of frequent words is surer, and then weighs more.
 
     Args:
       counts: symmetric, nonnegative, with sorted indices.
       context_exponent: alpha; 1 is plain PPMI.
       shift: what is taken off before clipping; log k stands for k negative samples of word2vec.
+      frequency_exponent: gamma.
 
     Returns:
       The positive S_ij.
@@ -144,6 +157,8 @@ def ppmi(
     margins = _margins(counts)
     log_margins = np.log(margins, where=margins > 0, out=np.zeros_like(margins))
     offset = np.logaddexp.reduce(context_exponent * log_margins[margins > 0]) - shift
+    mean = margins[margins > 0].mean() if (margins > 0).any() else 1.0
+    emphasis = np.where(margins > 0, margins / mean, 1.0) ** frequency_exponent
     log_margins *= (1 + context_exponent) / 2
 
     def information(values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -151,6 +166,8 @@ def ppmi(
             values = np.log(values)
         values -= log_margins[rows] + log_margins[columns]
         values += offset
+        if frequency_exponent:
+            values *= emphasis[rows] * emphasis[columns]
         return values
 
     return map_entries(counts, information)
@@ -164,6 +181,7 @@ def weighted_row(
     context_exponent: float,
     shift: float,
     log_sum: float,
+    frequency_exponent: float = 0.0,
 ) -> np.ndarray:
     """What `weighted` would make of the row of a new word, given how often it stands near known words.
 
@@ -174,6 +192,7 @@ def weighted_row(
       context_exponent: as it was.
       shift: as it was.
       log_sum: log of the sum over all words of margin^context_exponent.
+      frequency_exponent: as it was.
 
     Returns:
       A similarity for each; zero where PPMI is negative.
@@ -190,7 +209,8 @@ def weighted_row(
         exponent = (1 + context_exponent) / 2
         with np.errstate(divide="ignore"):
             information = np.log(counts) - exponent * (np.log(margin) + np.log(margins)) + log_sum - shift
-        return np.maximum(information, 0.0)
+        # But for a factor that all entries of the row have in common.
+        return np.maximum(information, 0.0) * margins**frequency_exponent
     raise ValueError(f"weighting {weighting!r} has no row without all others: give similarities, not counts")
 
 

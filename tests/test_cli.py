@@ -103,6 +103,19 @@ def test_fit_takes_every_option(folder, corpus, capsys, monkeypatch):
     assert settings["start"] == "random"
 
 
+def test_fit_takes_presets_and_reduces(folder, corpus, capsys):
+    text = called(capsys, "fit", corpus, "-o", folder / "paper", "--preset", "paper", "--topics", 2,
+                  "--quiet", "--max-steps", 3, "--json")  # fmt: skip
+    settings = json.loads(text)["settings"]
+    assert (settings["step"], settings["start"], settings["smoothing"]) == ("relaxed", "random", 0.0)
+    text = called(capsys, "fit", corpus, "-o", folder / "reduced", "--topics", 3, "--combine", "reduced",
+                  "--smoothing", 5, "--frequency-exponent", 0.3, "--quiet", "--json")  # fmt: skip
+    record = json.loads(text)
+    assert (record["settings"]["restarts"], record["settings"]["smoothing"]) == (4, 5.0)
+    assert record["weighting"]["frequency_exponent"] == 0.3
+    assert dcdjax.Embedding.load(folder / "reduced").num_topics == 3
+
+
 def test_fit_takes_several_numbers_of_topics(folder, corpus, capsys):
     called(capsys, "fit", "--topics", "2,3", corpus, "-o", folder / "several", "--restarts", 2, "--quiet")
     assert Embedding.load(folder / "several").starts == (2, 2, 3, 3)
@@ -120,7 +133,8 @@ def test_fit_takes_a_matrix(folder, capsys):
 
 
 def test_fit_warns_in_one_line(folder, corpus):
-    done = dcdjax_command("fit", corpus, "-o", folder / "short", "--topics", 3, "--max-steps", 2, "--tol", 0)
+    done = dcdjax_command("fit", corpus, "-o", folder / "short", "--topics", 3, "--restarts", 1,
+                          "--max-steps", 2, "--tol", 0)  # fmt: skip
     assert done.returncode == 0
     assert done.stderr.startswith("dcdjax fit: warning: not converged after 2 steps")
     assert len(done.stderr.splitlines()) == 1
@@ -176,7 +190,7 @@ def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus
         "sys.exit(cli.main(sys.argv[1:]))"
     )
     before = Embedding.load(model).W
-    arguments = ("fit", corpus, "-o", model, "--topics", 3, "--tol", 0)
+    arguments = ("fit", corpus, "-o", model, "--topics", 3, "--restarts", 1, "--tol", 0)
     done = run(sys.executable, "-c", code, *map(str, arguments))
     assert done.returncode == 130, done.stderr
     np.testing.assert_array_equal(Embedding.load(model).W, before)

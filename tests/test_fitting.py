@@ -18,6 +18,7 @@ from problems import pair, random_S
 
 import dcdjax
 from dcdjax import Embedding, coherence, fit, fitting, initialize, runs, similarity, solver
+from dcdjax.decomposition import on_simplex
 from dcdjax.fitting import NotConvergedWarning
 from dcdjax.solver import SolverError, Status
 
@@ -72,14 +73,82 @@ def test_the_same_key_gives_the_same_embedding(learned):
 
 def test_text_counts_and_S_give_the_same(learned, tmp_path):
     options = {"num_topics": 3, "key": 0, "tol": 1e-4, "max_steps": 2000, "progress": False}
-    counts = dcdjax.count(sentences(), window=5)
-    S = similarity.from_counts(counts)
+    counts = dcdjax.count(sentences(), window=5, distance_weighting="linear")
     path = tmp_path / "text.txt"
     path.write_text("\n".join(sentences()))
-    for source, more in ((counts, {}), (S, {}), (path, {"window": 5})):
+    for source, more in ((counts, {}), (path, {"window": 5})):
         embedding = fit(source, **{**options, **more})
         assert embedding.words == learned.words
         np.testing.assert_array_equal(embedding.W, learned.W)
+    S = similarity.from_counts(counts, frequency_exponent=0.15)
+    plain = fit(counts, smoothing=0.0, **options)
+    np.testing.assert_array_equal(fit(S, restarts=4, **options).W, plain.W)
+
+
+def test_the_topics_of_rare_words_are_smoothed():
+    rng = np.random.default_rng(0)
+    text = [" ".join(f"w{n}" for n in (20 * rng.random(30) ** 2).astype(int)) for _ in range(50)]
+    counts = dcdjax.count(text, window=5)
+    options = {"num_topics": 3, "key": 0, "restarts": 1, "progress": False}
+    plain, smooth = (fit(counts, smoothing=a, **options) for a in (0.0, 7.0))
+    S = similarity.from_counts(counts, frequency_exponent=0.15).matrix.toarray()
+    assert np.abs(np.asarray(smooth.W - plain.W)).max() > 0.01
+    W = np.asarray(plain.W, np.float64)
+    share = (7 / (7 + counts.vocabulary.counts))[:, None]
+    expected = (1 - share) * W + share * (S @ W) / S.sum(axis=1, keepdims=True)
+    # Topics are sorted by weight, which smoothing changes.
+    order = np.argsort(-expected.sum(axis=0), kind="stable")
+    np.testing.assert_allclose(smooth.W, expected[:, order], atol=1e-6)
+    np.testing.assert_allclose(np.asarray(smooth.W).sum(axis=1), 1, atol=1e-6)
+    assert smooth.record["settings"]["smoothing"] == 7.0
+    assert smooth.record["objective"] == plain.record["objective"]
+
+
+def test_the_paper_is_a_preset():
+    counts = dcdjax.count(sentences(), window=8)
+    S = similarity.from_counts(counts, weighting="counts")
+    by_preset = fit(sentences(), preset="paper", num_topics=3, key=3, progress=False)
+    W = initialize.uniform(jax.random.split(jax.random.key(3), 1)[0], len(counts.words), 3)
+    by_hand = dcdjax.solve(W, S, step="relaxed", tol=1e-3, max_steps=500)
+    assert by_preset.record["num_steps"] == [int(by_hand.num_steps)]
+    W = np.asarray(on_simplex(by_hand.W))
+    np.testing.assert_allclose(by_preset.W, W[:, np.argsort(-W.sum(axis=0))], rtol=1e-5)
+    chosen = by_preset.record["settings"]
+    wanted = {"preset": "paper", "start": "random", "restarts": 1, "step": "relaxed", "over_relaxation": 1.0}
+    assert wanted.items() <= chosen.items()
+    assert chosen["smoothing"] == 0
+    assert chosen["counting"]["distance_weighting"] == "flat"
+    assert by_preset.record["weighting"]["weighting"] == "counts"
+    exact = fit(sentences(), preset="paper", step="exact", num_topics=3, key=3, progress=False)
+    assert exact.record["settings"]["step"] == "exact"
+
+
+def test_without_a_number_of_topics_there_are_coarse_and_fine_ones():
+    rng = np.random.default_rng(0)
+    text = [" ".join(f"w{n}" for n in rng.integers(60 * (line % 50), 60 * (line % 50) + 60, 40))
+            for line in range(800)]  # fmt: skip
+    embedding = fit(text, key=0, tol=0.5, progress=False)
+    most = len(embedding) // 10
+    assert embedding.starts == (200, 200, most, most)
+    reduced = fit(text, key=0, tol=0.5, combine="reduced", progress=False)
+    assert reduced.starts == (200,)
+    assert reduced.record["settings"]["restarts"] == 4
+    assert reduced.coherence.shape[0] == 200
+
+
+def test_a_consensus_can_be_reduced():
+    counts = dcdjax.count(sentences(), window=5)
+    options = {"num_topics": 3, "key": 0, "progress": False}
+    both, reduced = fit(counts, **options), fit(counts, combine="reduced", **options)
+    assert both.starts == (3,) * 4
+    assert reduced.starts == (3,)
+    np.testing.assert_allclose(np.asarray(reduced.W).sum(axis=1), 1, atol=1e-5)
+    # The starts agree on three groups of words: so does what is left of them.
+    assert reduced.neighbors("ship", 3) != []
+    np.testing.assert_allclose(reduced.similarity("ship", "sail"), both.similarity("ship", "sail"), rtol=0.05)
+    by_hand = both.reduce(3, key=1, counts=counts)
+    assert by_hand.record["reduced_from"] == 12
+    assert all(topic.coherence > 0.1 for topic in by_hand.topics(6))
 
 
 def test_every_form_of_S_is_taken():
@@ -487,6 +556,10 @@ S_SMALL = random_S(np.random.default_rng(0), 6)
         (["tea cup"], {"num_topics": (2, 0)}, "num_topics must be at least 1"),
         (["tea cup"], {"num_topics": (1, 9)}, r"num_topics=\(1, 9\), but there are only 2 words"),
         (["tea cup"], {"num_topics": (1, 2), "combine": "best"}, "combine='best' needs one number of topics"),
+        (["tea cup"], {"preset": "mine"}, "preset must be one of .'default', 'paper'., got 'mine'"),
+        (["tea cup"], {"smoothing": -1.0}, "smoothing must be finite and not negative, got -1.0"),
+        (["tea cup"], {"frequency_exponent": np.inf}, "frequency_exponent must be finite, got inf"),
+        (np.eye(3), {"smoothing": 2.0}, "smoothing is by how often words occur"),
         (["tea cup"], {"start": "warm"}, "start must be one of"),
         (["tea cup"], {"devices": 5}, "devices must be some of jax.devices"),
         (["tea cup"], {"devices": []}, "devices must be some of jax.devices"),
@@ -666,7 +739,7 @@ def test_coherence_at_its_ends():
 
 
 def test_fit_keeps_the_coherence_of_its_topics(learned):
-    counts = dcdjax.count(sentences(), window=5)
+    counts = dcdjax.count(sentences(), window=5, distance_weighting="linear")
     number = {word: n for n, word in enumerate(counts.words)}
     for topic in learned.topics(4):
         words = np.array([[number[pair.word] for pair in topic.words]])

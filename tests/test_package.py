@@ -109,10 +109,10 @@ def test_imports_point_one_way():
         *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
         *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
         *("matrix_market", "weighting", "neighbor_graph", "similarity", "tiling", "packing"),
-        *("decomposition", "native", "sharding", "layout", "sweeps", "spectrum", "initialize", "solver"),
-        *("runs", "queries", "answers", "lexicon", "model_files", "vector_files"),
-        *("embedding", "coherence", "provenance", "given", "progress", "fitting", "judgments"),
-        *("word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
+        *("decomposition", "native", "sharding", "layout", "sweeps", "smoothing", "spectrum"),
+        *("initialize", "solver", "runs", "queries", "reduction", "answers", "lexicon", "model_files"),
+        *("vector_files", "coherence", "embedding", "presets", "provenance", "given", "progress", "fitting"),
+        *("judgments", "word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
     ]
     assert set(order) == {path.stem for path in (ROOT / "dcdjax").glob("[!_]*.py")}
     for room in order:

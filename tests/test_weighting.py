@@ -58,6 +58,30 @@ def word_counts(num_words=400, seed=0):
 WEIGHTINGS = [ppmi, degree, sinkhorn]
 
 
+@given(count_matrices(), st.floats(-1, 1))
+def test_frequent_words_weigh_more(C, exponent):
+    assume(C.any())
+    sparse, margins = scipy.sparse.csr_array(C), C.sum(axis=1)
+    relative = np.where(margins > 0, margins / margins[margins > 0].mean(), 1.0) ** exponent
+    found = ppmi(sparse, frequency_exponent=exponent).toarray()
+    np.testing.assert_allclose(found, dense_ppmi(C) * np.outer(relative, relative), atol=1e-9)
+    np.testing.assert_array_equal(found, found.T)
+    scaled = ppmi(scipy.sparse.csr_array(7 * C), frequency_exponent=exponent).toarray()
+    np.testing.assert_allclose(scaled, found, atol=1e-9)
+
+
+def test_a_new_row_has_the_frequency_exponent_too():
+    counts = scipy.sparse.csr_array(word_counts(40))
+    margins = counts.sum(axis=1)
+    whole = ppmi(counts, frequency_exponent=0.3).toarray()[7]
+    log_sum = float(np.log((margins**0.75).sum()))
+    alone = weighting.weighted_row(
+        counts.toarray()[7], margins, "ppmi", context_exponent=0.75, shift=0.0, log_sum=log_sum,
+        frequency_exponent=0.3,
+    )  # fmt: skip
+    np.testing.assert_allclose(alone / alone.sum(), whole / whole.sum(), rtol=1e-9, atol=1e-12)
+
+
 @given(
     C=count_matrices(),
     alpha=st.sampled_from([0.0, 0.5, 0.75, 1.0, 1.3]),
