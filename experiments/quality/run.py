@@ -21,6 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "neighbors")]
 import lexicons
 import methods
 from methods import CORPORA, DATA, METHODS, TOO_LONG
+from nearest import neighbors, num_agreeing
 from published import PUBLISHED  # pyright: ignore[reportMissingImports]
 
 from dcdjax import coherence, evaluation
@@ -59,25 +60,11 @@ def pairs_of(table: evaluation.Vectors, judged: list[Any], lowercase: bool) -> d
     }
 
 
-def neighbors_of(table: evaluation.Vectors, word: str, k: int) -> list[str]:
-    """By the scores that the table is compared by."""
-    vectors = table.vectors
-    if table.scores == "cosine":
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
-    row = table.words.index(word)
-    scores = vectors @ vectors[row]
-    scores[row] = -np.inf
-    return [table.words[n] for n in np.argsort(-scores, kind="stable")[:k]]
-
-
 def agreement(table: evaluation.Vectors, published: dict[str, list[str]]) -> dict[str, Any]:
     """How many of the paper's neighbors are among the first 7 and 20."""
-    known = {word: near for word, near in published.items() if word in table.words}
-    found = {word: neighbors_of(table, word, 20) for word in known}
-    return {
-        f"first {k}": sum(len(set(near) & set(found[word][:k])) for word, near in known.items())
-        for k in (7, 20)
-    } | {"published": sum(map(len, published.values()))}
+    found = {word: neighbors(table, word, 20) for word in published if word in table.words}
+    counts = {f"first {k}": num_agreeing(found, published, k) for k in (7, 20)}
+    return {**counts, "published": sum(map(len, published.values()))}
 
 
 def judged(name: str, corpus: str) -> dict[str, Any]:

@@ -1,0 +1,20 @@
+"""A table of vectors and a word enter; its nearest words leave, by the table's own scores."""
+
+import numpy as np
+
+from dcdjax.evaluation import Vectors
+
+
+def neighbors(table: Vectors, word: str, k: int) -> list[str]:
+    vectors = table.vectors
+    if table.scores == "cosine":
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    row = table.words.index(word)
+    scores = vectors @ vectors[row]
+    scores[row] = -np.inf
+    return [table.words[n] for n in np.argsort(-scores, kind="stable")[:k]]
+
+
+def num_agreeing(found: dict[str, list[str]], published: dict[str, list[str]], k: int) -> int:
+    """How many published neighbors are among the first k found."""
+    return sum(len(set(near) & set(found.get(word, [])[:k])) for word, near in published.items())
