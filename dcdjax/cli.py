@@ -217,10 +217,10 @@ def _fit(command: Any) -> None:
                        "of its topics from its neighbors (default: 20, for a matrix 0)")  # fmt: skip
     group.add_argument("--step", choices=("exact", "relaxed"), help="relaxed: the paper's (default: exact)")
     group.add_argument("--tol", type=float, help="stop when the relative change of W is no more than this "
-                       "(default: 0.01, for a matrix 0.001)")  # fmt: skip
+                       "(default: 0.03, for a matrix 0.001)")  # fmt: skip
     group.add_argument("--max-steps", type=_whole(1), help="stop after so many at the latest (default: "
                        "200, for a matrix 500)")  # fmt: skip
-    group.add_argument("--over-relaxation", type=float, help="default: 1.9")
+    group.add_argument("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
     group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
     group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
     parser.add_argument("--quiet", action="store_true", help="no bars")

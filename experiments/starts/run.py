@@ -97,7 +97,7 @@ def judged(name: str, counts: Any) -> list[dict[str, Any]]:
     for start, restarts in itertools.product(("random", "spectral"), (1, 4)):
         began = time.perf_counter()
         options = {"start": start, "restarts": restarts, "progress": False}
-        options |= {"smoothing": 0.0, "frequency_exponent": 0.0}  # nothing but the start
+        options |= {"smoothing": 0.0, "frequency_exponent": 0.0, "over_relaxation": 1.9, "tol": 1e-2}
         embedding = dcdjax.fit(counts, num_topics=NUM_TOPICS, shift=1.0, key=0, **options)
         found = {
             "corpus": name,
