@@ -25,8 +25,10 @@ def page(results: list[dict[str, Any]]) -> str:
     """All tables in Markdown."""
     lines = ["# Seven nearest neighbors", "", "Made by `python experiments/neighbors/run.py`.", ""]
     for corpus, number in TABLES.items():
-        lines += [f"## {corpus}, beside the paper's Table {number}", ""]
         own = {one["method"]: one["neighbors"] for one in results if one["corpus"] == corpus}
+        if not own:
+            continue
+        lines += [f"## {corpus}, beside the paper's Table {number}", ""]
         printed = {"the paper": PUBLISHED[number], "the paper's word2vec": PUBLISHED_WORD2VEC[number]}
         for word in PUBLISHED[number]:
             lines += [f"**{word}**", "", "| | |", "|---|---|"]
