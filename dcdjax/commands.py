@@ -214,9 +214,11 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
     """What was learned from what."""
     record, settings = embedding.record, embedding.record["settings"]
     statuses = sorted({status.replace("_", " ") for status in record["status"]})
-    starts = (
-        f"{len(record['status'])} start{'s' * (len(record['status']) > 1)} of {settings['num_topics']} topics"
-    )
+    numbers = settings["num_topics"] if isinstance(settings["num_topics"], list) else [settings["num_topics"]]
+    num_starts, topics = len(record["status"]), " and ".join(map(str, numbers))
+    starts = f"{num_starts} start{'s' * (num_starts > 1)} of {topics} topics"
+    if "reduced_from" in record:
+        starts += f", reduced to {embedding.num_topics}"
     if settings["combine"] == "best" and settings["restarts"] > 1:
         starts += f", the best of which is number {record['used'][0]}"
     print(

@@ -7,12 +7,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax import answers, coherence, model_files, queries, reduction, validation, vector_files
+from dcdjax import (
+    answers,
+    coherence,
+    initialize,
+    model_files,
+    queries,
+    reduction,
+    validation,
+    vector_files,
+)
 from dcdjax.answers import Topic, TopicShare, WordProbability
 from dcdjax.lexicon import Lexicon
 from dcdjax.weighting import weighted_row
@@ -22,7 +30,7 @@ ExportFormat = Literal["word2vec", "word2vec-binary", "numpy", "projector"]
 # Rows of W further from the simplex than this were not put on it: float32 sums of 10^4 topics are nearer.
 _SIMPLEX_TOLERANCE = 1e-3
 # Of so many first words of each topic the coherence is kept; 10 are usual.
-COHERENCE_DEPTH = 20
+_COHERENCE_DEPTH = 20
 # By how many of its words a topic is named.
 _NAMED_BY = 5
 # Arrays that may be missing.
@@ -272,19 +280,14 @@ class Embedding:
         num_topics = validation.whole("num_topics", num_topics, 1)
         if num_topics > self.num_topics:
             raise ValueError(f"num_topics must be at most {self.num_topics}, got {num_topics}")
-        if not isinstance(key, jax.Array):
-            key = jax.random.key(validation.whole("key", key, 0))
         of_topics = None
-        W = reduction.merged(key, self.W, num_topics=num_topics)
+        W = reduction.merged(initialize.as_key(key)[1], self.W, num_topics=num_topics)
         if counts is not None:
             number = {word: n for n, word in enumerate(counts.words)}
             unknown = next((word for word in self.words if word not in number), None)
             if unknown is not None:
                 raise ValueError(f"counts: they do not have the word {unknown!r}")
-            depth = min(COHERENCE_DEPTH, len(self))
-            _, top = answers.first_words(W, queries.topic_sizes(W), depth)
-            rows = np.array([number[word] for word in self.words])
-            of_topics = coherence.npmi(counts.matrix, rows[top])
+            of_topics = coherence_of(W, counts.matrix, np.array([number[word] for word in self.words]))
         return Embedding(
             words=self.words,
             W=W,
@@ -427,6 +430,12 @@ class Embedding:
         if not values.any():
             raise ValueError("counts: no known word is nearer than by chance, so they say nothing")
         return answers.folded_in(self.W, self._s, self.starts, numbers, values)
+
+
+def coherence_of(W: Float[Array, "words topics"], counts: Any, rows: np.ndarray) -> np.ndarray:
+    """The coherence of every topic's first words, whose rows of the counts these are."""
+    _, top = answers.first_words(W, queries.topic_sizes(W), min(_COHERENCE_DEPTH, len(rows)))
+    return coherence.npmi(counts, rows[top])
 
 
 def _are_rows(words: Any) -> bool:

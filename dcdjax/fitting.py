@@ -16,7 +16,6 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from dcdjax import (
-    coherence,
     cooccurrence,
     initialize,
     presets,
@@ -29,15 +28,13 @@ from dcdjax import (
     spectrum,
     validation,
 )
-from dcdjax.answers import first_words
 from dcdjax.decomposition import on_simplex
-from dcdjax.embedding import COHERENCE_DEPTH, Embedding
+from dcdjax.embedding import Embedding, coherence_of
 from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
 from dcdjax.layout import Layout, for_starts
 from dcdjax.parallel import Progress
 from dcdjax.presets import Preset
 from dcdjax.progress import Bars
-from dcdjax.queries import topic_sizes
 from dcdjax.solver import MESSAGES, Solution, SolverError, Status
 
 Combine = Literal["consensus", "best", "reduced"]
@@ -142,7 +139,7 @@ def fit(
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64, got {jnp.dtype(dtype).name}")
     devices = sharding.checked(devices)
-    seed, key = _key(key)
+    seed, key = initialize.as_key(key)
     counting = _checked_counting(counting if window is None else {"window": window, **counting})
     ppmi = {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent}
     ppmi = {name: value for name, value in ppmi.items() if value is not None}
@@ -269,17 +266,6 @@ def _starts(
     ]
 
 
-def _key(key: Any) -> tuple[Any, jax.Array]:
-    """What is to be recorded of a key, and the key."""
-    if isinstance(key, jax.Array) and key.ndim + jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-        return np.asarray(data).tolist(), key
-    number = validation.whole("key", key, 0)
-    if number >= 1 << 32:  # of which JAX would silently forget all but the last 32 bits
-        raise ValueError(f"key must be below 2^32, got {number}")
-    return number, jax.random.key(number)
-
-
 def _progress(progress: Progress | bool, stack: ExitStack) -> Progress:
     if progress is True:
         return stack.enter_context(Bars())
@@ -368,14 +354,14 @@ def _embedding(
         sizes = sizes[:1]
         # The first two of these were of the starts.
         of_groups = jax.random.split(key, 3)[2]
+        record["reduced_from"] = W.shape[1]
         W = reduction.merged(of_groups, jnp.asarray(W), num_topics=sizes[0])
     W = jnp.asarray(W)
     counts, kept = given.counts, given.S.kept
     margins = word_counts = topic_coherence = None
     if counts is not None:
         margins, word_counts = counts.matrix.sum(axis=1)[kept], counts.vocabulary.counts[kept]
-        _, top = first_words(W, topic_sizes(W), min(COHERENCE_DEPTH, len(kept)))
-        topic_coherence = coherence.npmi(counts.matrix, kept[top])
+        topic_coherence = coherence_of(W, counts.matrix, kept)
     return Embedding(
         words=given.words,
         W=W,

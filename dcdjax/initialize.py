@@ -6,12 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from dcdjax import sharding, spectrum
+from dcdjax import sharding, spectrum, validation
 from dcdjax.decomposition import on_simplex
 from dcdjax.layout import Layout, prepare
 
@@ -151,6 +152,17 @@ def soft(
     nearest = jnp.max(cosines, axis=1, keepdims=True)
     noise = jax.random.uniform(key, cosines.shape, cosines.dtype, *_NOISE)
     return on_simplex((jnp.exp(sharpness * (cosines - nearest)) + _LEAST) * noise)
+
+
+def as_key(key: Any) -> tuple[Any, Array]:
+    """What is to be recorded of a key, or of a whole number to make one of; and the key."""
+    if isinstance(key, jax.Array) and key.ndim + jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+        return np.asarray(data).tolist(), key
+    number = validation.whole("key", key, 0)
+    if number >= 1 << 32:  # of which JAX would silently forget all but the last 32 bits
+        raise ValueError(f"key must be below 2^32, got {number}")
+    return number, jax.random.key(number)
 
 
 def num_dimensions(num_topics: int) -> int:

@@ -113,11 +113,15 @@ def test_fit_takes_presets_and_reduces(folder, corpus, capsys):
     record = json.loads(text)
     assert (record["settings"]["restarts"], record["settings"]["smoothing"]) == (4, 5.0)
     assert record["weighting"]["frequency_exponent"] == 0.3
-    assert dcdjax.Embedding.load(folder / "reduced").num_topics == 3
+    reduced = dcdjax.Embedding.load(folder / "reduced")
+    assert (reduced.num_topics, reduced.record["reduced_from"]) == (3, 12)
 
 
 def test_fit_takes_several_numbers_of_topics(folder, corpus, capsys):
-    called(capsys, "fit", "--topics", "2,3", corpus, "-o", folder / "several", "--restarts", 2, "--quiet")
+    text = called(
+        capsys, "fit", "--topics", "2,3", corpus, "-o", folder / "several", "--restarts", 2, "--quiet"
+    )
+    assert "\n4 starts of 2 and 3 topics; " in text
     assert Embedding.load(folder / "several").starts == (2, 2, 3, 3)
     with pytest.raises(SystemExit, match="2"):
         cli.main(["fit", str(corpus), "-o", str(folder / "several"), "--topics", "2,x"])

@@ -58,6 +58,9 @@ def test_what_an_embedding_keeps_and_refuses():
     with pytest.raises(ValueError, match="num_topics must be at least 1"):
         embedding.reduce(0, key=0)
 
+    with pytest.raises(ValueError, match="key must be below 2"):
+        embedding.reduce(2, key=2**32)
+
     class Few:
         words = ("w0", "w1")
 

@@ -1,13 +1,9 @@
 """results.json becomes quality.png, and the tables of README.md: `python experiments/quality/figure.py`."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 SHOWN = {
@@ -53,6 +49,7 @@ def rows(results: list[dict[str, Any]]) -> list[str]:
 
 def draw(results: list[dict[str, Any]]) -> None:
     corpora = list(dict.fromkeys(one["corpus"] for one in results))
+    plt = importlib.import_module("matplotlib.pyplot")
     figure, axes = plt.subplots(1, len(corpora), figsize=(4 * len(corpora), 3.2), sharey=True)
     for axis, corpus in zip(axes, corpora, strict=True):
         found = {one["method"]: one for one in results if one["corpus"] == corpus}

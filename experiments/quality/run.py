@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "neighbors")]
@@ -36,22 +35,13 @@ DEPTH = 10  # of a topic's words, for coherence
 def pairs_of(table: evaluation.Vectors, judged: list[Any], lowercase: bool) -> dict[str, Any]:
     """Spearman's correlation, with an interval of 95 % by resampling the pairs."""
     result = evaluation.word_pairs(table, judged, lowercase=lowercase)
+    spelled = [(*(word.lower() if lowercase else word for word in pair[:2]), pair[2]) for pair in judged]
     number = {word: n for n, word in enumerate(table.words)}
-    known = [
-        (number[a.lower() if lowercase else a], number[b.lower() if lowercase else b], score)
-        for a, b, score in judged
-        if {a.lower() if lowercase else a, b.lower() if lowercase else b} <= number.keys()
-    ]
-    first, second, human = (np.array(column) for column in zip(*known, strict=True))
-    vectors = table.vectors.astype(np.float64)
-    if table.scores == "cosine":
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
-    scores = (vectors[first] * vectors[second]).sum(axis=1)
-    rng = np.random.default_rng(0)
-    resampled = [
-        scipy.stats.spearmanr(scores[chosen], human[chosen]).statistic
-        for chosen in rng.integers(len(human), size=(NUM_RESAMPLES, len(human)))
-    ]
+    known = [pair for pair in spelled if number.keys() >= set(pair[:2])]
+    words = tuple({word for pair in known for word in pair[:2]})
+    few = evaluation.Vectors(words, table.vectors[[number[word] for word in words]], table.scores)
+    chosen = np.random.default_rng(0).integers(len(known), size=(NUM_RESAMPLES, len(known)))
+    resampled = [evaluation.word_pairs(few, [known[n] for n in row]).spearman for row in chosen]
     low, high = np.percentile(resampled, [2.5, 97.5])
     return {
         "spearman": round(result.spearman, 4),
