@@ -16,6 +16,8 @@ _OPTIONS = {
 }
 # As a shell has it for what was ended by the signal SIGINT.
 _INTERRUPTED = 130
+# A process that worked with others has lost one of them, or never met it.
+_LOST = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,8 +55,9 @@ def script() -> None:
         code = main()
     except KeyboardInterrupt:  # before there was anything to be interrupted
         code = _INTERRUPTED
-    if code == _INTERRUPTED:
-        # Interrupted while compiling, JAX goes on in the background, and would crash in an ordinary end.
+    if code in (_INTERRUPTED, _LOST):
+        # One that has lost another process would wait for it when it ends. And interrupted while compiling,
+        # JAX goes on in the background, and would crash in an ordinary end.
         os._exit(code)
     sys.exit(code)
 
@@ -78,7 +81,9 @@ def _run(chosen: argparse.Namespace) -> int:
         if os.environ.get("DCDJAX_TRACEBACK"):
             raise
         _say(chosen.command, str(error) or type(error).__name__)
-        return 2
+        from dcdjax.greetings import ProcessError
+
+        return _LOST if isinstance(error, ProcessError) else 2
     return code
 
 
@@ -171,6 +176,7 @@ def _fit(command: Any) -> None:
         "zcat articles.gz | dcdjax fit - -o articles --topics 300",
         "dcdjax fit wikitext-2 -o wiki --drop '<unk>'",
         "dcdjax fit --matrix similarities.npz -o graph",
+        "dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0",
     )
     parser.add_argument("corpus", metavar="CORPUS", nargs="*", help="files or folders, gzipped or not; - for "
                         "standard input; or python-docs, wikitext-2, text8")  # fmt: skip
@@ -223,6 +229,18 @@ def _fit(command: Any) -> None:
     group.add_argument("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
     group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
     group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
+    group = parser.add_argument_group(
+        "several processes",
+        "Each is given the same command but for its rank. Of a --matrix that dcdjax saved, each loads the "
+        "rows of its own devices only. The first one writes the model.",
+    )
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where rank 0 is reached by all")
+    group.add_argument("--processes", type=_whole(1), help="how many there are")
+    group.add_argument("--rank", type=_whole(0), help="of this one, from 0")
+    group.add_argument("--distributed", action="store_true", help="the three as the environment says: "
+                       "that of SLURM, Open MPI or a TPU pod")  # fmt: skip
+    group.add_argument("--timeout", type=float, metavar="SECONDS", help="for another process to appear, or "
+                       "to answer (default: 60)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no bars")
     _json(parser, "one object that says what was learned")
 

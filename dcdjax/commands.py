@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dcdjax import model_files
 from dcdjax.parallel import num_workers
-from dcdjax.shell import Patience, corpus, save, use_cores
+from dcdjax.shell import Patience, corpus, join, save, use_cores
 from dcdjax.tables import shown, table
 
 if TYPE_CHECKING:
@@ -31,11 +31,16 @@ def fit(chosen: Namespace) -> int:
     model_files.check_target(chosen.output)
     if chosen.cores:
         os.environ["DCDJAX_CORES"] = str(chosen.cores)
-    use_cores(num_workers())
-    from dcdjax import fitting, similarity
+    one_of_several = join(chosen)
+    if not one_of_several:
+        use_cores(num_workers())
+    from dcdjax import fitting, processes, similarity
     from dcdjax.progress import Bars
 
-    source = similarity.read(chosen.matrix) if chosen.matrix else corpus(chosen.corpus)
+    if chosen.matrix:
+        source = (similarity.mapped if one_of_several else similarity.read)(chosen.matrix)
+    else:
+        source = corpus(chosen.corpus)
     names = ("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern",
              "documents", "subsample")  # fmt: skip
     counting = {name: value for name in names if (value := getattr(chosen, name)) is not None}
@@ -43,7 +48,8 @@ def fit(chosen: Namespace) -> int:
         counting["memory"] = int(chosen.memory * 1e9)
     names = ("preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start", "restarts",
              "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation")  # fmt: skip
-    with Bars() as bars, Patience(None if chosen.quiet else bars) as patience:
+    quiet = chosen.quiet or not processes.is_first()
+    with Bars() as bars, Patience(None if quiet else bars) as patience:
         embedding = fitting.fit(
             source,
             num_topics=chosen.topics,
@@ -58,8 +64,11 @@ def fit(chosen: Namespace) -> int:
         if embedding.record["interrupted"] and model_files.is_model(folder):
             # Who stops a run that was started by mistake wants the old model back.
             folder = f"{folder}-interrupted"
-        save(embedding, folder)
-    if chosen.json:
+        if processes.is_first():
+            save(embedding, folder)
+    if not processes.is_first():
+        pass
+    elif chosen.json:
         _print_json({"model": folder, **embedding.record})
     else:
         print_learned(embedding, folder)

@@ -13,12 +13,14 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from dcdjax import (
     cooccurrence,
     initialize,
     presets,
+    processes,
     provenance,
     reduction,
     runs,
@@ -66,7 +68,8 @@ def fit(
     max_steps: int | None = None,
     over_relaxation: float | None = None,
     dtype: DTypeLike = jnp.float32,
-    devices: Sequence[Any] | None = None,
+    devices: Sequence[Any] | Mesh | None = None,
+    split: bool | None = None,
     progress: Progress | bool = True,
     **counting: Any,
 ) -> Embedding:
@@ -105,7 +108,9 @@ def fit(
       max_steps: as in `solve`; if not given, 500 for S, 200 for text.
       over_relaxation: as in `solve`; if not given, 1.9 for S, 1 for text.
       dtype: float32, or float64 where JAX is configured for it.
-      devices: to solve on, all local ones if not given.
+      devices: to solve on, or a mesh of them; all if not given, of all processes: see `processes.join`.
+      split: W by rows, and S with them, over all devices, for what does not fit on one of them; always so
+        where devices are of several processes. See `layout.prepare`.
       progress: True shows bars where somebody looks; False shows none; or what is to be told instead.
       **counting: further options of `count` for a corpus, such as max_words, lowercase, drop.
 
@@ -158,23 +163,26 @@ def fit(
         resolutions = _resolutions(chosen["num_topics"], len(given.words), several)
         of_each = chosen["restarts"] or presets.restarts(len(resolutions))
         num_starts = of_each * len(resolutions)
+        topics = resolutions[0] if len(resolutions) == 1 else list(resolutions)
+        solving = {
+            "preset": preset, "num_topics": topics, "start": chosen["start"], "restarts": of_each,
+            "combine": combine, "smoothing": float(chosen["smoothing"]), **options,
+            "dtype": jnp.dtype(dtype).name,
+        }  # fmt: skip
+        told = {**given.record, "settings": {**given.record["settings"], **solving}, "seed": seed}
+        stack.enter_context(processes.watched())
+        processes.agree(told)
         tell("starting", 0, num_starts, "starts")
-        layouts = for_starts(given.S, num_starts, dtype=dtype, devices=devices)
+        layouts = for_starts(given.S, num_starts, dtype=dtype, devices=devices, split=split)
+        stack.enter_context(sharding.instead_of_others(layouts[0].mesh))
         starts = _starts(chosen["start"], key, layouts[0], resolutions, of_each)
         tell("starting", num_starts, num_starts, "starts")
         finished = runs.solve_all(starts, layouts, **options, only_best=combine == "best", progress=tell)
-    used = _usable(finished, num_starts, options["tol"], combine)
-    blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
+        used = _usable(finished, num_starts, options["tol"], combine)
+        blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
     objectives = [float(solution.objective) for solution in finished]
-    topics = resolutions[0] if len(resolutions) == 1 else list(resolutions)
-    solving = {
-        "preset": preset, "num_topics": topics, "start": chosen["start"], "restarts": of_each,
-        "combine": combine, "smoothing": float(chosen["smoothing"]), **options,
-    }  # fmt: skip
     record = {
-        **given.record,
-        "settings": {**given.record["settings"], **solving, "dtype": jnp.dtype(dtype).name},
-        "seed": seed,
+        **told,
         "status": [Status(int(solution.status)).name.lower() for solution in finished],
         "objective": [value if np.isfinite(value) else None for value in objectives],
         "num_steps": [int(solution.num_steps) for solution in finished],
@@ -184,6 +192,8 @@ def fit(
         "seconds": round(time.perf_counter() - began, 3),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": jax.local_devices()[0].device_kind,
+        "num_devices": sum(len(layout.devices) for layout in layouts),
+        "num_processes": processes.number(),
         "kernel": "native" if layouts[0].num_threads else "xla",
         "versions": provenance.versions(),
     }
@@ -255,7 +265,7 @@ def _starts(
         keys = jax.random.split(key, len(of_each))
         make = partial(initialize.uniform, dtype=layout.scale.dtype)
         return [partial(make, k, layout.num_words, r) for k, r in zip(keys, of_each, strict=True)]
-    of_vectors, of_starts = jax.random.split(sharding.everywhere(key, layout.devices))
+    of_vectors, of_starts = jax.random.split(layout.beside_starts(key))
     most = initialize.num_dimensions(max(resolutions))
     with runs.interruption_held():
         vectors = jax.block_until_ready(spectrum.vectors(of_vectors, layout, num_dimensions=most))
@@ -326,15 +336,15 @@ def _blocks(given: Given, used: list[Solution], layout: Layout, smooth: float) -
     if smooth and given.counts is not None:
         word_counts = given.counts.vocabulary.counts[given.S.kept]
         share = smoothing.shares(word_counts, smooth).astype(layout.scale.dtype)
-        share = sharding.everywhere(jnp.asarray(share), layout.devices)
+        share = layout.placed(share)
     blocks = []
     for solution in used:
         if share is None:
             W = np.asarray(on_simplex(jnp.asarray(solution.W)))
         else:
             with runs.interruption_held():
-                W = smoothing.smoothed(sharding.everywhere(solution.W, layout.devices), layout, share)
-                W = np.asarray(W)
+                W = smoothing.smoothed(layout.placed(solution.W), layout, share)
+                W = np.asarray(layout.collected(W))
         blocks.append(W[:, np.argsort(-W.sum(axis=0, dtype=np.float64), kind="stable")])
     return blocks
 

@@ -126,9 +126,10 @@ def spectral(
             f"num_topics must be at most the number of words, {layout.num_words}, got {num_topics}"
         )
     if not isinstance(key, Tracer):
-        key = sharding.everywhere(key, layout.devices)
+        key = layout.beside_starts(key)
     of_vectors, of_clusters = jax.random.split(key)
-    vectors = spectrum.vectors(of_vectors, layout, num_dimensions=num_dimensions(num_topics))
+    with sharding.instead_of_others(layout.mesh):
+        vectors = spectrum.vectors(of_vectors, layout, num_dimensions=num_dimensions(num_topics))
     if restarts is None:
         return clustered(of_clusters, vectors, num_topics)
     keys = jax.random.split(of_clusters, restarts)

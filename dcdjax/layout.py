@@ -7,11 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
-from dcdjax import native, packing, sharding
+from dcdjax import native, packing, processes, rounds, sharding
+from dcdjax.dealing import Deal
 from dcdjax.parallel import num_workers
 from dcdjax.similarity import Similarity, from_matrix
 
@@ -70,12 +73,12 @@ class Tiles:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Segments:
-    """As `packing.Segments`, an equal share for each device."""
+    """As `packing.Segments`, an equal share for each device; where W is split, one for each of its rounds."""
 
-    parts: Int[Array, "*devices parts_and_end"]
-    rows: Int[Array, "*devices segments"]
-    columns: Int[Array, "*devices segments width"]
-    values: Float[Array, "*devices segments width"]
+    parts: Int[Array, "*devices_and_rounds parts_and_end"]
+    rows: Int[Array, "*devices_and_rounds segments"]
+    columns: Int[Array, "*devices_and_rounds segments width"]
+    values: Float[Array, "*devices_and_rounds segments width"]
 
 
 @jax.tree_util.register_dataclass
@@ -90,6 +93,7 @@ class Layout:
       mesh: the devices that share the work, or None for a single one.
       kind: of the devices.
       num_threads: of the native kernel on each of them; 0 where XLA computes everything.
+      deal: which device has which rows of W, where W is split; None where each device has all of it.
     """
 
     pieces: tuple[Nonzeros | Tiles | Segments, ...]
@@ -98,11 +102,35 @@ class Layout:
     mesh: Mesh | None = field(default=None, metadata={"static": True})
     kind: Kind = field(default=_KINDS["xla"], metadata={"static": True})
     num_threads: int = field(default=0, metadata={"static": True})
+    deal: Deal | None = field(default=None, metadata={"static": True})
 
     @property
     def devices(self) -> list[Any]:
         """On which S lies."""
         return list(self.scale.devices()) if self.mesh is None else list(self.mesh.devices.flat)
+
+    def placed(self, array: Any, axis: int = 0) -> Array:
+        """An array with an axis of words, on the devices: as it is; split and in their order, where W is."""
+        if self.deal is None:
+            return array if isinstance(array, Tracer) else sharding.everywhere(array, self.devices)
+        if isinstance(array, Tracer):
+            return self.deal.dealt(array, axis)
+        assert self.mesh is not None
+        return sharding.by_blocks(self.deal.dealt(sharding.on_host(array), axis), self.mesh, axis)
+
+    def collected(self, array: Array, axis: int = 0) -> Array:
+        """The inverse; what was split comes back by way of the host, and stays there."""
+        if self.deal is None:
+            return array
+        if isinstance(array, Tracer):
+            return self.deal.collected(array, axis)
+        return sharding.kept_on_host(self.deal.collected(sharding.on_host(array), axis))
+
+    def beside_starts(self, tree: Any) -> Any:
+        """Arrays, such as a key, where starts are made: on the devices; on the host where W is split."""
+        if self.deal is None:
+            return sharding.everywhere(tree, self.devices)
+        return jax.device_put(tree, sharding.host())
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +143,8 @@ def prepare(
     *,
     num_words: int | None = None,
     dtype: DTypeLike = jnp.float32,
-    devices: Sequence[Any] | None = None,
+    devices: Sequence[Any] | Mesh | None = None,
+    split: bool | None = None,
 ) -> Layout:
     """Validates S, unless that was done before, and lays it out on devices that will share the work.
 
@@ -124,25 +153,35 @@ def prepare(
         (S_idx, S_val). Words sorted by frequency are fastest, as those of a corpus are.
       num_words: N, where a pair does not say it by its largest index.
       dtype: of the W that will be solved for.
-      devices: if not given all local ones; of CPU devices with the native kernel only the first, which uses
-        all cores faster than several do. Without that kernel, a device for each core is made by
+      devices: some of `jax.devices()`, or a mesh of them; if not given all, of all processes. Of the CPU
+        devices of a single process with the native kernel only the first, which uses all cores faster than
+        several do.
+        Without that kernel, a device for each core is made by
         `jax.config.update("jax_num_cpu_devices", os.cpu_count())` before anything else.
+      split: the rows of W too, for a W that does not fit on one device: S is then split by rows, and blocks
+        of W go around. If not given, only where the devices are those of several processes, which each load
+        their share of S alone. There are no tiles then.
 
     Returns:
       The layout, to be given to `solve` in place of S as often as needed.
     """
+    group = sharding.checked(devices)
+    if _is_split(group, split):
+        return _dealt(S, group, num_words=num_words, dtype=dtype)
     if devices is None:
-        (group,) = _groups(sharding.checked(None), 1)
-    else:
-        group = sharding.checked(devices)
+        (group,) = _groups(group, 1)
     return _placed(_packed(S, [group], num_words=num_words, dtype=dtype), group)
 
 
-def for_starts(S: Similarity, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any]) -> list[Layout]:
+def for_starts(
+    S: Any, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any], split: bool | None = None
+) -> list[Layout]:
     """S once for each device, where there are starts for all of them; otherwise once for all together.
 
     Devices that have nothing to tell each other are faster, but each needs all of S.
     """
+    if _is_split(devices, split):
+        return [_dealt(S, devices, num_words=None, dtype=dtype)]
     groups = _groups(devices, num_starts)
     shares = _packed(S, groups, num_words=None, dtype=dtype)
     return [_placed(shares, group) for group in groups]
@@ -153,6 +192,14 @@ def _groups(devices: Sequence[Any], num_starts: int) -> list[list[Any]]:
     if _is_native(devices):
         devices = devices[:num_starts]  # cores are not bound to devices: the kernel's threads use them all
     return [[device] for device in devices] if num_starts >= len(devices) else [list(devices)]
+
+
+def _is_split(devices: Sequence[Any], split: bool | None) -> bool:
+    """Whether W is to be, of which a single device has all anyway."""
+    foreign = len(sharding.own(devices)) < len(devices)
+    if foreign and split is False:
+        raise ValueError("split=False, but the devices are those of several processes")
+    return foreign or (bool(split) and len(devices) > 1)
 
 
 def _is_native(devices: Sequence[Any]) -> bool:
@@ -178,28 +225,9 @@ def _packed(S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DT
     if num_words not in (None, matrix.shape[0]):
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    # In float64, here: entries that float32 would flush to zero as they are may be large in proportion.
-    strongest = np.maximum.reduceat(matrix.data, matrix.indptr[:-1])
-    largest = float(strongest.max())
-    mean = float(matrix.data.sum()) / largest / matrix.shape[0]
-    if not np.isfinite(mean):  # the sum of the largest numbers that there are
-        mean = float((matrix.data / largest).sum()) / matrix.shape[0]
-    scale, limits = largest * mean, jnp.finfo(dtype)
-    if not float(limits.tiny) <= scale <= float(limits.max):
-        raise ValueError(
-            f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
-        )
-    strongest = strongest / largest / mean
-    if strongest.min() < 2 * float(limits.tiny):  # of which a tile may keep half
-        raise ValueError(
-            f"S: all entries of word {strongest.argmin()} are below {2 * limits.tiny:.1e} of the mean row "
-            f"sum, which {limits.dtype} cannot tell from none"
-        )
+    scale = _scale(_facts(matrix, 0, 1), matrix.shape[0], dtype)
     devices, num_shares = [device for group in groups for device in group], len(groups[0])
-    num_threads = max(1, num_workers() // len(devices)) if _is_native(devices) else 0
-    on_cpu = all(device.platform == "cpu" for device in devices)
-    name = "native" if num_threads else "xla" if on_cpu else "accelerator"
-    parts_each = _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
+    name, num_threads, parts_each = _way(devices)
     tiles, segments = packing.pack(
         matrix,
         divisor=scale,
@@ -215,6 +243,86 @@ def _packed(S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DT
         num_words=matrix.shape[0],
         kind=_KINDS[name],
         num_threads=num_threads,
+    )
+
+
+def _way(devices: Sequence[Any]) -> tuple[str, int, int]:
+    """The kind of the devices; how many threads each has, all being at work; and parts for these."""
+    num_threads = max(1, num_workers() // len(devices)) if _is_native(devices) else 0
+    on_cpu = all(device.platform == "cpu" for device in devices)
+    name = "native" if num_threads else "xla" if on_cpu else "accelerator"
+    return name, num_threads, _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
+
+
+def _facts(rows: scipy.sparse.csr_array, first: int, step: int) -> np.ndarray:
+    """Of some rows of S: its largest entry, its sum over that, the word with the weakest row, its strongest.
+
+    All in float64: what float32 would flush to zero may be large in proportion.
+    """
+    strongest = np.maximum.reduceat(rows.data, rows.indptr[:-1])
+    largest, weakest = float(strongest.max()), int(strongest.argmin())
+    with np.errstate(over="ignore"):
+        total = float(rows.data.sum()) / largest
+    if not np.isfinite(total):  # the sum of the largest numbers that there are
+        total = float((rows.data / largest).sum())
+    return np.array([largest, total, first + step * weakest, strongest[weakest]])
+
+
+def _scale(facts: np.ndarray, num_words: int, dtype: Any) -> float:
+    """The mean row sum of S, of which a word must have enough for the dtype to see."""
+    facts = np.atleast_2d(facts)
+    largest, limits = facts[:, 0].max(), jnp.finfo(dtype)
+    mean = float((facts[:, 0] / largest * facts[:, 1]).sum()) / num_words
+    scale = float(largest) * mean
+    if not float(limits.tiny) <= scale <= float(limits.max):
+        raise ValueError(
+            f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
+        )
+    _, _, word, strongest = facts[facts[:, 3].argmin()]
+    if strongest / largest / mean < 2 * float(limits.tiny):  # of which a tile may keep half
+        raise ValueError(
+            f"S: all entries of word {int(word)} are below {2 * limits.tiny:.1e} of the mean row "
+            f"sum, which {limits.dtype} cannot tell from none"
+        )
+    return scale
+
+
+def _dealt(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTypeLike) -> Layout:
+    """S split by the rows of W: each process asks for the rows of its own devices alone."""
+    if not isinstance(S, Similarity):
+        S = from_matrix(S, num_words=num_words)
+    if num_words not in (None, S.num_words):
+        raise ValueError(f"S has {S.num_words} words where {num_words} are expected")
+    if S.num_words < len(devices):
+        raise ValueError(f"S has {S.num_words} words, fewer than there are devices, {len(devices)}")
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    deal = Deal(S.num_words, len(devices))
+    own = [number for number, device in enumerate(devices) if device in sharding.own(devices)]
+    rows = {number: S.rows(number, len(devices)) for number in own}
+    facts = np.stack([_facts(share, number, len(devices)) for number, share in rows.items()])
+    scale = _scale(processes.exchanged(facts).reshape(-1, facts.shape[1]), S.num_words, dtype)
+    name, num_threads, num_parts = _way(sharding.own(devices))
+    cuts = [
+        rounds.cut(
+            rows.pop(number), deal, number, divisor=scale, dtype=np.dtype(dtype), num_parts=num_parts,
+            width=packing.width_for(S.matrix.nnz / S.num_words / len(devices)),
+        )
+        for number in own
+    ]  # fmt: skip
+    most = processes.exchanged(np.int64(max(part.rows.size for cut in cuts for part in cut))).max()
+    shares = [rounds.stacked(cuts.pop(0), max(1, int(most))) for _ in own]
+    names = packing.Segments.__dataclass_fields__
+    with jax.ensure_compile_time_eval():
+        segments = {name: sharding.apart([getattr(s, name) for s in shares], devices) for name in names}
+        whole = sharding.everywhere(np.asarray(scale, dtype), devices)
+    return Layout(
+        pieces=(Segments(**segments),),
+        scale=whole,
+        num_words=S.num_words,
+        mesh=sharding.mesh_of(devices),
+        kind=_KINDS[name],
+        num_threads=num_threads,
+        deal=deal,
     )
 
 

@@ -26,6 +26,8 @@ _DAMAGE = (
 )
 # Bytes read at once.
 _PIECE = 1 << 24
+# Of an entry of an archive, before its name and what else is said of it; the lengths of these are the last.
+_LOCAL_HEADER = 30
 # Rows of a file beyond its number of nonzeros. They are empty, so only a wrong number has more of them,
 # and would claim all memory for nothing.
 _MAX_EMPTY_ROWS = 10_000_000
@@ -94,12 +96,16 @@ def save_matrix(
         np.savez(file, settings=np.frombuffer(record.encode(), np.uint8), **content)
 
 
-def load_matrix(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredMatrix:
+def load_matrix(
+    path: str | os.PathLike[str], *, kind: str | None = None, mapped: bool = False
+) -> StoredMatrix:
     """Reads what `save_matrix` or `scipy.sparse.save_npz` wrote. Nothing is ever unpickled.
 
     Args:
       path: of the file.
       kind: refuse a file whose settings do not say this kind.
+      mapped: read and check everything, but keep nothing of the matrix in memory: its arrays are mapped there
+        from the file, which must stay as it is.
 
     Returns:
       The matrix, words, settings and further arrays.
@@ -121,7 +127,12 @@ def load_matrix(path: str | os.PathLike[str], *, kind: str | None = None) -> Sto
         found = settings.get("kind", "a matrix that dcdjax did not save")
         if kind not in (None, found):
             raise ValueError(f"it holds {found}, not {kind}")
-        content = {name: _read_array(archive, name) for name in names if name != "settings"}
+        left = {"data", "indices"} if mapped else set()
+        content = {
+            name: _mapped_array(archive, path, name) if name in left else _read_array(archive, name)
+            for name in names
+            if name != "settings"
+        }
         matrix = _matrix(content)
         words = None
         if "words" in content:
@@ -176,21 +187,10 @@ def check_size(num_rows: int, num_nonzeros: int) -> None:
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """As np.load, but a lying header claims no memory, and all bytes are read, so that the CRC is checked."""
-    entry = archive.getinfo(f"{name}.npy")
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"array {name!r} is compressed in an unknown way")
+    entry = _entry(archive, name)
     with archive.open(entry) as file:
-        version = np.lib.format.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"array {name!r} is of the unknown version {version}")
-        read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-        shape, fortran_order, dtype = read_header[version[0]](file)
-        if dtype.hasobject:
-            raise ValueError(f"array {name!r} holds Python objects, which are never unpickled")
-        count = math.prod(shape)
-        if min(shape, default=0) < 0 or file.tell() + count * dtype.itemsize != entry.file_size:
-            raise ValueError(f"array {name!r} is not as long as its shape {shape} says")
-        array = np.empty(count, dtype)
+        shape, fortran_order, dtype = _header(name, entry, file)
+        array = np.empty(math.prod(shape), dtype)
         buffer, start = array.view(np.uint8), 0
         while start < buffer.size:
             num_read = file.readinto(buffer[start : start + _PIECE])  # pyright: ignore[reportAttributeAccessIssue]
@@ -199,6 +199,45 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
             start += num_read
         array = array.astype(dtype.newbyteorder("="), copy=False)  # scipy takes no other
         return array.reshape(shape, order="F" if fortran_order else "C")
+
+
+def _mapped_array(archive: zipfile.ZipFile, path: str | os.PathLike[str], name: str) -> np.ndarray:
+    """The same, but left in the file."""
+    entry = _entry(archive, name)
+    with archive.open(entry) as file:
+        shape, _, dtype = _header(name, entry, file)
+        begin = file.tell()
+        while file.read(_PIECE):  # for the CRC
+            pass
+    if entry.compress_type != zipfile.ZIP_STORED or len(shape) != 1 or not dtype.isnative:
+        raise ValueError(f"array {name!r} is not as dcdjax saves it: read the file as a whole")
+    with open(path, "rb") as file:
+        file.seek(entry.header_offset)
+        local = file.read(_LOCAL_HEADER)
+    begin += entry.header_offset + _LOCAL_HEADER + sum(struct.unpack("<HH", local[-4:]))
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", begin, shape)
+
+
+def _entry(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"array {name!r} is compressed in an unknown way")
+    return entry
+
+
+def _header(name: str, entry: zipfile.ZipInfo, file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"array {name!r} is of the unknown version {version}")
+    read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    shape, fortran_order, dtype = read_header[version[0]](file)
+    if dtype.hasobject:
+        raise ValueError(f"array {name!r} holds Python objects, which are never unpickled")
+    if min(shape, default=0) < 0 or file.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
+        raise ValueError(f"array {name!r} is not as long as its shape {shape} says")
+    return shape, fortran_order, dtype
 
 
 def _matrix(content: Mapping[str, np.ndarray]) -> scipy.sparse.csr_array:

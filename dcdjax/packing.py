@@ -51,7 +51,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Segments:
-    """Rows of S cut into pieces of a few nonzeros.
+    """Rows of S cut into pieces of a few nonzeros; or several such, all of the same shape.
 
     Attributes:
       parts: where each part begins, and the last one ends. No row is in two parts.
@@ -60,10 +60,10 @@ class Segments:
       values: of S, zero there.
     """
 
-    parts: Int32[np.ndarray, " parts_and_end"]
-    rows: Int32[np.ndarray, " segments"]
-    columns: Int32[np.ndarray, "segments width"]
-    values: Float32[np.ndarray, "segments width"] | Float64[np.ndarray, "segments width"]
+    parts: Int32[np.ndarray, "*rounds parts_and_end"]
+    rows: Int32[np.ndarray, "*rounds segments"]
+    columns: Int32[np.ndarray, "*rounds segments width"]
+    values: Float32[np.ndarray, "*rounds segments width"] | Float64[np.ndarray, "*rounds segments width"]
 
 
 def pack(
@@ -74,6 +74,7 @@ def pack(
     tile_size: int,
     cells_per_nonzero: float,
     num_parts: int,
+    width: int | None = None,
 ) -> tuple[Tiles, Segments]:
     """Cuts S into tiles and segments.
 
@@ -85,6 +86,7 @@ def pack(
       cells_per_nonzero: how many cells of a tile, each used for itself and its mirror image, take as long as
         one nonzero in a segment.
       num_parts: of the segments, all of about the same work.
+      width: of a segment; if not given, what suits S.
 
     Returns:
       Every nonzero of S is in one of them; tiles sorted by row and column.
@@ -105,7 +107,7 @@ def pack(
         values=_aligned((chosen.rows.size, size, size), dtype),
     )
     tiles.values.fill(0)
-    segments, places = _planned(chosen, strips, dtype, num_parts)
+    segments, places = _planned(chosen, strips, dtype, num_parts, width)
 
     def fill(strip_and_places: tuple[tiling.Strip, np.ndarray]) -> None:
         strip, places = strip_and_places
@@ -124,13 +126,18 @@ def _fill_tiles(tiles: Tiles, chosen: tiling.Tiling, strip: tiling.Strip, S: np.
     tiles.values.reshape(-1)[cells] = np.where(on_diagonal, S[found] / 2, S[found])
 
 
+def width_for(mean_length: float) -> int:
+    """Of segments for rows with so many nonzeros in the mean."""
+    return next((width for width in WIDTHS if 2 * width <= mean_length), WIDTHS[-1])
+
+
 def _planned(
-    chosen: tiling.Tiling, strips: list[tiling.Strip], dtype: np.dtype, num_parts: int
+    chosen: tiling.Tiling, strips: list[tiling.Strip], dtype: np.dtype, num_parts: int, width: int | None
 ) -> tuple[Segments, list[np.ndarray]]:
     """Segments with their rows, but nothing in them yet, and which of them are those of each strip."""
     num_words = chosen.matrix.shape[0]
     num_nonzeros = chosen.matrix.nnz - chosen.num_nonzeros
-    width = next((width for width in WIDTHS if 2 * width * num_words <= num_nonzeros), WIDTHS[-1])
+    width = width or width_for(num_nonzeros / num_words)
 
     def measure(strip: tiling.Strip) -> tuple[np.ndarray, np.ndarray]:
         """How many segments each row has, and the window of each segment."""
@@ -229,17 +236,26 @@ def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
     shares = []
     for n in range(num_shares):
         own = slice(bounds[n], bounds[n + 1])
-        missing = most - (own.stop - own.start)
         parts = segments.parts[n * parts_each : (n + 1) * parts_each + 1] - own.start
-        shares.append(
-            Segments(
-                parts=parts.astype(np.int32),
-                rows=_padded(segments.rows[own], missing),
-                columns=_padded(segments.columns[own], missing),
-                values=_padded(segments.values[own], missing),
-            )
+        share = Segments(
+            parts=parts.astype(np.int32),
+            rows=segments.rows[own],
+            columns=segments.columns[own],
+            values=segments.values[own],
         )
+        shares.append(padded(share, most))
     return shares
+
+
+def padded(segments: Segments, num_segments: int) -> Segments:
+    """With empty segments, outside of all parts, up to so many."""
+    missing = num_segments - segments.rows.size
+    return Segments(
+        parts=segments.parts,
+        rows=_padded(segments.rows, missing),
+        columns=_padded(segments.columns, missing),
+        values=_padded(segments.values, missing),
+    )
 
 
 def _padded(array: np.ndarray, missing: int) -> np.ndarray:

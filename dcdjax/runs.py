@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax import sharding, solver
+from dcdjax import processes, solver
 from dcdjax.layout import Layout
 from dcdjax.parallel import Progress
 from dcdjax.solver import Solution, State, Status
@@ -80,31 +80,44 @@ def solve_all(
             most = taken + max_steps * (len(busy) + len(waiting))
             progress("solving", done, most, "steps", remark)
 
+    def advance(chunk: int) -> int:
+        """A chunk of steps on every layout; returns how many the next should have."""
+        fresh = [lane for lane in lanes if not lane.busy][: len(waiting)]
+        with interruption_held():
+            for lane in fresh:
+                lane.take(*waiting.popleft())
+            busy = [lane for lane in lanes if lane.busy]
+            began = time.perf_counter()
+            # Every device is given its work before any is waited for.
+            for lane in busy:
+                lane.go(chunk)
+        for lane in busy:
+            lane.arrive()
+        per_step = (time.perf_counter() - began) / chunk
+        if not fresh:  # which would have been compiling
+            chunk = max(1, min(_GROWTH * chunk, int(_SECONDS_PER_CHUNK / per_step)))
+        remark = _remark(busy)
+        for lane in busy:
+            if lane.ended:
+                solutions[lane.number] = lane.solution()
+                lane.state = None
+                if only_best:
+                    _forget(solutions)
+        report(remark)
+        return chunk
+
     try:
         report("")
-        while waiting or any(lane.busy for lane in lanes):
-            fresh = [lane for lane in lanes if not lane.busy][: len(waiting)]
-            with interruption_held():
-                for lane in fresh:
-                    lane.take(*waiting.popleft())
-                busy = [lane for lane in lanes if lane.busy]
-                began = time.perf_counter()
-                # Every device is given its work before any is waited for.
-                for lane in busy:
-                    lane.go(chunk)
-            for lane in busy:
-                lane.arrive()
-            per_step = (time.perf_counter() - began) / chunk
-            if not fresh:  # which would have been compiling
-                chunk = max(1, min(_GROWTH * chunk, int(_SECONDS_PER_CHUNK / per_step)))
-            remark = _remark(busy)
-            for lane in busy:
-                if lane.ended:
-                    solutions[lane.number] = lane.solution()
-                    lane.state = None
-                    if only_best:
-                        _forget(solutions)
-            report(remark)
+        with ExitStack() as stack:
+            # Processes are interrupted together, between chunks, which are as long on all of them.
+            several = processes.number() > 1
+            heard = stack.enter_context(interruption_held()) if several else None
+            while waiting or any(lane.busy for lane in lanes):
+                chunk = advance(chunk)
+                if heard is not None:
+                    interrupted, chunk = processes.together(heard(), chunk)
+                    if interrupted:
+                        raise KeyboardInterrupt
     except KeyboardInterrupt:
         for lane in lanes:
             lane.arrive()  # Python must not end while a device is still at work: it would crash
@@ -142,7 +155,7 @@ class _Lane:
         return self.status != Status.RUNNING or self.num_steps >= self.max_steps
 
     def take(self, number: int, make: Callable[[], Array]) -> None:
-        start = sharding.everywhere(make(), self.layout.devices)
+        start = self.layout.placed(make())
         self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
         self.state = _begin(start, self.layout, max_steps=self.max_steps, **self.kind)
 
@@ -159,40 +172,45 @@ class _Lane:
             time.sleep(_SECONDS_PER_LOOK)
         if self.ahead is not None:
             seen = (self.ahead.num_steps, self.ahead.status, self.ahead.objective, self.layout.scale)
-            num_steps, status, objective, scale = jax.device_get(seen)
-            self.change = float(self.ahead.history.change[int(num_steps)])
+            num_steps, status, objective, scale, change = jax.device_get((*seen, self.ahead.history.change))
+            self.change = float(change[int(num_steps)])
             self.num_steps, self.status = int(num_steps), int(status)
             self.objective = float(objective * scale)
             self.state, self.ahead = self.ahead, None
 
     def solution(self) -> Solution:
         assert self.state is not None
-        solution = jax.device_get(_finish(self.state, self.layout, step=self.kind["step"]))
+        solution = _finish(self.state, self.layout, step=self.kind["step"])
+        solution = jax.device_get(solution._replace(W=self.layout.collected(solution.W)))
         if self.ended:
             return solution
         return solution._replace(status=np.int32(Status.INTERRUPTED.value))
 
 
 @contextmanager
-def interruption_held() -> Iterator[None]:
-    """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends."""
-    in_main_thread = threading.current_thread() is threading.main_thread()  # the only one to be interrupted
-    if not in_main_thread or signal.getsignal(signal.SIGINT) is None:  # None: not Python's to set back
-        yield
-        return
-    num_heard = 0
+def interruption_held() -> Iterator[Callable[[], bool]]:
+    """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends.
 
-    def hear(*_: Any) -> None:
-        nonlocal num_heard
-        num_heard += 1
+    SIGTERM waits too, where somebody turns it into the same. Yields a function that says whether one waits.
+    """
+    heard: list[int] = []
 
-    before = signal.signal(signal.SIGINT, hear)
+    def hear(number: int, _: Any) -> None:
+        heard.append(number)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # the only one to be interrupted
+        if signal.getsignal(signal.SIGINT) is not None:  # None: not Python's to set back
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, hear)
+        if callable(signal.getsignal(signal.SIGTERM)):
+            before[signal.SIGTERM] = signal.signal(signal.SIGTERM, hear)
     try:
-        yield
+        yield lambda: bool(heard)
     finally:
-        signal.signal(signal.SIGINT, before)
-        for _ in range(num_heard):
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in heard:
+            signal.raise_signal(number)
 
 
 def _forget(solutions: dict[int, Solution]) -> None:

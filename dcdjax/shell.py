@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 import threading
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,27 @@ def use_cores(num_cores: int) -> None:
 
     with suppress(RuntimeError):  # JAX has begun already, with the devices it has
         jax.config.update("jax_num_cpu_devices", num_devices)
+
+
+def join(chosen: Namespace) -> bool:
+    """Joins other processes, where that is asked for; says whether it was."""
+    given = (chosen.coordinator, chosen.processes, chosen.rank)
+    names = ("--coordinator", "--processes", "--rank")
+    missing = [name for name, value in zip(names, given, strict=True) if value is None]
+    if chosen.distributed and len(missing) < len(given):
+        raise ValueError(
+            "--distributed takes from the environment what --coordinator, --processes, --rank say"
+        )
+    if not chosen.distributed and len(missing) == len(given):
+        if chosen.timeout is not None:
+            raise ValueError("--timeout is of several processes: give --coordinator, --processes and --rank")
+        return False
+    if missing and not chosen.distributed:
+        raise ValueError(f"{missing[0]} is missing: {', '.join(names[:2])} and {names[2]} belong together")
+    from dcdjax import processes
+
+    processes.join(*given, timeout=processes.TIMEOUT if chosen.timeout is None else chosen.timeout)
+    return True
 
 
 class Patience:

@@ -31,6 +31,15 @@ class Similarity:
     num_symmetrized: int = 0
     num_dropped: int = 0
 
+    @property
+    def num_words(self) -> int:
+        """N."""
+        return self.matrix.shape[0]
+
+    def rows(self, first: int, step: int) -> scipy.sparse.csr_array:
+        """Rows first, first + step, ...: of a matrix in a file, only these are read."""
+        return self.matrix[first::step]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one .npz file, whole or not at all, for `load`; `scipy.sparse.load_npz` reads it too."""
         settings = {
@@ -212,14 +221,33 @@ def read(
         return _connected(matrix, words, drop_isolated, num_symmetrized)
 
 
-def load(path: str | os.PathLike[str]) -> Similarity:
-    """Reads what `Similarity.save` wrote; a damaged file is a ValueError that names it, never another S."""
-    return _from_stored(path, matrix_files.load_matrix(path, kind="similarity"))
+def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
+    """Reads what `Similarity.save` wrote; a damaged file is a ValueError that names it, never another S.
+
+    Args:
+      path: of the file.
+      mapped: leave the matrix in the file, for a process that is to hold some of its rows only. That the file
+        is whole is checked; that S is symmetric was, when it was saved.
+    """
+    stored = matrix_files.load_matrix(path, kind="similarity", mapped=mapped)
+    return _from_stored(path, stored, trusted=mapped)
 
 
-def _from_stored(path: str | os.PathLike[str], stored: matrix_files.StoredMatrix) -> Similarity:
+def mapped(path: str | os.PathLike[str]) -> Similarity:
+    """`load(path, mapped=True)` of what `Similarity.save` wrote, `read(path)` of anything else."""
+    try:
+        return load(path, mapped=True)
+    except ValueError:
+        return read(path)
+
+
+def _from_stored(
+    path: str | os.PathLike[str], stored: matrix_files.StoredMatrix, *, trusted: bool = False
+) -> Similarity:
     with matrix_files.naming(path):
-        matrix, _ = validation.symmetric("S", validation.canonical("S", stored.matrix))
+        matrix = stored.matrix
+        if not trusted:
+            matrix, _ = validation.symmetric("S", validation.canonical("S", stored.matrix))
         words = validation.checked_words(stored.words, matrix.shape[0])
         kept, settings = stored.arrays["kept"], stored.settings
         if kept.dtype.kind != "i" or kept.shape != matrix.shape[:1] or (np.diff(kept, prepend=-1) <= 0).any():

@@ -9,6 +9,7 @@ to which the solver fits W closely; what its neighbors have in common is not.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -41,7 +42,12 @@ def smoothed(
     Returns:
       The mean, of which one product with S is most of the work.
     """
-    W = on_simplex(W)
+
+    def filled(W: Array) -> Array:
+        """With something in the rows that are nobody's, where W is split: zeros have no sum."""
+        return W if layout.deal is None else jnp.where(layout.deal.held()[:, None], W, 1)
+
+    W = on_simplex(filled(W))
     # The rows of W sum to one, those of S W to what those of S do.
-    of_neighbors = on_simplex(product(W, layout))
+    of_neighbors = on_simplex(filled(product(W, layout)))
     return on_simplex((1 - share)[:, None] * W + share[:, None] * of_neighbors)

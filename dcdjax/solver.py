@@ -6,7 +6,7 @@ to the bit what `solve` gives in one go, for those who want to report or save be
 
 import enum
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
+from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dcdjax import decomposition, native, sharding, sweeps
@@ -89,14 +90,16 @@ def solve(
     tol: ArrayLike = 1e-3,
     max_steps: int = 500,
     over_relaxation: float = 1.0,
+    devices: Sequence[Any] | Mesh | None = None,
+    split: bool | None = None,
 ) -> Solution:
     """Minimizes the objective from a start until W converges.
 
     Args:
       W: a positive start, (N, r), float32 or float64; see `initialize`. All results have its dtype.
       S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`. The devices
-        that a layout was prepared for share the work, otherwise those that `prepare` chooses; the first one
-        alone where W is an argument of a `jit`.
+        that a layout was prepared for share the work; otherwise the first one alone where W is an argument of
+        a `jit`.
       step: "exact" brings the rows onto the simplex, keeps them there and never raises the objective;
         "relaxed" is the paper's algorithm to the letter: the Lagrangian never rises, the rows drift to
         the simplex.
@@ -105,6 +108,8 @@ def solve(
       over_relaxation: the exponent of `decomposition.over_relax`; 1 takes the steps as they are, 1.9
         usually needs fewer of them. The rows are on the simplex then. A step that would raise the
         objective is refused, which costs a sweep, and the exact step taken next.
+      devices: that share the work, or a mesh of them, as in `prepare`, unless S is a layout.
+      split: W by rows too, as in `prepare`: it then comes back by way of the host, and stays there.
 
     Returns:
       The solution. Failure is a value: look at `status`, or pass it to `raise_on_failure`. It can be
@@ -121,7 +126,7 @@ def solve(
       >>> np.unique(solution.W.argmax(axis=1)[:3]).size
       1
     """
-    W, layout = _arguments(W, S, batched=False)
+    W, layout = _arguments(W, S, devices, split, batched=False)
     options = checked_options(step, tol, max_steps, over_relaxation)
     return _at_home(W, layout, lambda W: _solve(W, layout, _number(tol, W), **options))
 
@@ -134,6 +139,8 @@ def solve_restarts(
     tol: ArrayLike = 1e-3,
     max_steps: int = 500,
     over_relaxation: float = 1.0,
+    devices: Sequence[Any] | Mesh | None = None,
+    split: bool | None = None,
 ) -> Solution:
     """`solve` from every start of a batch (restarts, N, r) under `vmap`; each stops by itself.
 
@@ -144,11 +151,13 @@ def solve_restarts(
       tol: as in `solve`.
       max_steps: as in `solve`.
       over_relaxation: as in `solve`.
+      devices: as in `solve`.
+      split: as in `solve`.
 
     Returns:
       A solution with a leading axis of restarts, for `best` or `consensus`.
     """
-    W, layout = _arguments(W_batch, S, batched=True)
+    W, layout = _arguments(W_batch, S, devices, split, batched=True)
     options = checked_options(step, tol, max_steps, over_relaxation)
     return _at_home(W, layout, lambda W: _solve_restarts(W, layout, _number(tol, W), **options))
 
@@ -226,7 +235,7 @@ def begin(
     """The state before the first step, on the simplex unless the paper is to be followed; takes one sweep."""
     if step == "exact" or over_relaxation != 1:
         W = decomposition.on_simplex(W)
-    W = jnp.maximum(W, decomposition.smallest_weight(W.dtype))
+    W = _blank(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), layout)
     ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
     return State(
@@ -241,7 +250,7 @@ def begin(
         history=History(
             objective=nothing.at[0].set(-log_likelihood),
             change=nothing,
-            residual=nothing.at[0].set(_residual(W)),
+            residual=nothing.at[0].set(_residual(W, layout)),
         ),
     )
 
@@ -272,7 +281,7 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
     if step == "relaxed":
         # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
         # it be compared, between restarts or with the exact step. This takes one more sweep.
-        W = decomposition.on_simplex(state.W)
+        W = _blank(decomposition.on_simplex(state.W), layout)
         objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
     stopped = jnp.where(state.status == Status.RUNNING.value, Status.MAX_STEPS.value, state.status)
     return Solution(
@@ -324,7 +333,7 @@ def _one_step(
         history=History(
             objective=state.history.objective.at[t].set(objective),
             change=state.history.change.at[t].set(change),
-            residual=state.history.residual.at[t].set(_residual(W)),
+            residual=state.history.residual.at[t].set(_residual(W, layout)),
         ),
     )
 
@@ -349,14 +358,26 @@ def _moved(
         return lax.cond(plain, decomposition.exact_step, over_relaxed, sums, W, ZW)
 
     native_too = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32
-    sums = decomposition.column_sums(state.W, state.ZW)
-    return sharding.by_rows(
-        native_rows if native_too else xla_rows, layout.mesh, (sums, plain), state.W, state.ZW
-    )
+    rows_step = native_rows if native_too else xla_rows
+    shared = (decomposition.column_sums(state.W, state.ZW), plain)
+    deal = layout.deal
+    if deal is None:
+        return sharding.by_rows(rows_step, layout.mesh, shared, state.W, state.ZW)
+
+    def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
+        return deal.blank_last(rows_step(shared, W, ZW), device)
+
+    assert layout.mesh is not None
+    return sharding.by_own_rows(own_rows, layout.mesh, shared, state.W, state.ZW)
 
 
-def _residual(W: Float[Array, "words topics"]) -> Float[Array, ""]:
-    return jnp.max(jnp.abs(jnp.sum(W, axis=1) - 1))
+def _residual(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, ""]:
+    distances = jnp.abs(jnp.sum(W, axis=1) - 1)
+    return jnp.max(distances if layout.deal is None else jnp.where(layout.deal.held(), distances, 0))
+
+
+def _blank(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
+    return W if layout.deal is None else layout.deal.blank(W)
 
 
 def _run(
@@ -410,10 +431,18 @@ def checked_options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation:
     return {"step": step, "max_steps": max_steps, "over_relaxation": float(over_relaxation)}
 
 
-def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
+def _arguments(
+    given: ArrayLike, S: Any, devices: Any, split: bool | None, *, batched: bool
+) -> tuple[Array, Layout]:
     """Validates W, on the host, and lays S out; what is traced can only be looked at for its shape."""
     name = "W_batch" if batched else "W"
-    W = jnp.asarray(W)
+    if isinstance(S, Layout) and not (devices is None and split is None):
+        raise ValueError(f"{'split' if devices is None else 'devices'}: S is a layout, prepared for its own")
+    on_host = split or (isinstance(S, Layout) and S.deal is not None)  # it may be too large for a device
+    if on_host and not isinstance(given, jax.Array):
+        W: Any = np.asarray(given, jnp.result_type(given))
+    else:
+        W = jnp.asarray(given)
     if W.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"{name} must be float32 or float64, got {W.dtype}")
     if W.ndim != 2 + batched or min(W.shape) < 1:
@@ -436,8 +465,9 @@ def _arguments(W: ArrayLike, S: Any, *, batched: bool) -> tuple[Array, Layout]:
         layout = Layout(pieces=(Nonzeros(S_idx=S_idx, S_val=S_val),), scale=scale, num_words=num_words)
     else:
         # While JAX traces there is no telling on which devices W is.
-        devices = jax.local_devices()[:1] if isinstance(W, Tracer) else None
-        layout = prepare(S, num_words=num_words, dtype=W.dtype, devices=devices)
+        if isinstance(W, Tracer) and devices is None:
+            devices = jax.local_devices()[:1]
+        layout = prepare(S, num_words=num_words, dtype=W.dtype, devices=devices, split=split)
     if layout.num_words != num_words:
         raise ValueError(f"{name} has {num_words} words, but S has {layout.num_words}")
     if layout.scale.dtype != W.dtype:
@@ -452,11 +482,16 @@ def _number(tol: ArrayLike, W: Array) -> Float[Array, ""]:
 
 def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solution:
     """Runs where S lies, and brings the result to where W was."""
+    axis = W.ndim - 2
     if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
-        return run(W)
+        solution = run(layout.placed(W, axis))
+        return solution._replace(W=layout.collected(solution.W, axis))
     with jax.ensure_compile_time_eval():  # something else may be traced, such as tol
-        start = sharding.everywhere(W, layout.devices)
-    solution = run(start)
+        start = layout.placed(W, axis)
+    with sharding.instead_of_others(layout.mesh):
+        solution = run(start)
+    if layout.deal is not None:
+        return solution._replace(W=layout.collected(solution.W, axis))
     if isinstance(solution.W, Tracer) or len(W.devices()) > 1 or W.devices() == set(layout.devices):
         return solution
     (home,) = W.devices()

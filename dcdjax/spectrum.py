@@ -10,8 +10,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from dcdjax import sharding
 from dcdjax.layout import Layout
 from dcdjax.sweeps import product
 
@@ -23,7 +26,6 @@ _MORE = 16
 _EXACTLY = lax.Precision.HIGHEST
 
 
-@partial(jax.jit, static_argnames="num_dimensions")
 def vectors(key: PRNGKeyArray, layout: Layout, *, num_dimensions: int) -> Float[Array, "words dimensions"]:
     """The leading vectors of S, by randomized subspace iteration: 4 products with S.
 
@@ -33,13 +35,35 @@ def vectors(key: PRNGKeyArray, layout: Layout, *, num_dimensions: int) -> Float[
       num_dimensions: how many, at most as many as there are words.
 
     Returns:
-      A row for each word. The first columns are those that fewer dimensions would give, nearly.
+      A row for each word, on the host where W is split. The first columns are those that fewer dimensions
+      would give, nearly.
 
     References:
       Halko, Martinsson, Tropp: Finding structure with randomness, 2011.
     """
-    shape = (layout.num_words, min(layout.num_words, num_dimensions + _MORE))
-    start = jax.random.normal(key, shape, layout.scale.dtype)
+    if layout.deal is None:
+        return _vectors(key, layout, num_dimensions=num_dimensions)
+    if not isinstance(key, Tracer):
+        key = jax.device_put(key, sharding.host())
+    start = layout.placed(_start(key, layout.num_words, num_dimensions, layout.scale.dtype))
+    found = _leading(start, layout, num_dimensions=num_dimensions)
+    return layout.collected(found)
+
+
+@partial(jax.jit, static_argnames="num_dimensions")
+def _vectors(key: PRNGKeyArray, layout: Layout, *, num_dimensions: int) -> Float[Array, "words dimensions"]:
+    start = _start(key, layout.num_words, num_dimensions, layout.scale.dtype)
+    return _leading(start, layout, num_dimensions=num_dimensions)
+
+
+def _start(key: PRNGKeyArray, num_words: int, num_dimensions: int, dtype: DTypeLike) -> Array:
+    return jax.random.normal(key, (num_words, min(num_words, num_dimensions + _MORE)), dtype)
+
+
+@partial(jax.jit, static_argnames="num_dimensions")
+def _leading(
+    start: Float[Array, "words columns"], layout: Layout, *, num_dimensions: int
+) -> Float[Array, "words dimensions"]:
     basis = lax.fori_loop(0, _NUM_POWERS + 1, lambda _, Q: _orthonormal(product(Q, layout)), start)
     S_in_basis = jnp.matmul(basis.T, product(basis, layout), precision=_EXACTLY)
     values, U = jnp.linalg.eigh((S_in_basis + S_in_basis.T) / 2)

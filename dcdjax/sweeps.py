@@ -32,6 +32,8 @@ def product(X: Float[Array, "words columns"], layout: Layout) -> Float[Array, "w
 
 def _swept(W: Float[Array, "words topics"], layout: Layout, *, plain: bool) -> Sweep:
     """A pass; a plain one has S itself for Z, and no likelihood."""
+    if layout.deal is not None:
+        return _around(W, layout, plain=plain)
 
     def own(W: Array, pieces: tuple[Tiles | Segments, ...]) -> Sweep:
         W_over_s = None if plain else W / jnp.sum(W, axis=0, keepdims=True)
@@ -40,14 +42,8 @@ def _swept(W: Float[Array, "words topics"], layout: Layout, *, plain: bool) -> S
         for piece in sorted(pieces, key=lambda piece: isinstance(piece, Tiles)):
             if isinstance(piece, Tiles):
                 so_far = _add_tiles(so_far, W, W_over_s, piece)
-            elif layout.num_threads:
-                ZW, log_likelihood = native.segments_pass(
-                    W, W_over_s, piece.parts, piece.rows, piece.columns, piece.values,
-                    num_threads=layout.num_threads,
-                )  # fmt: skip
-                so_far = Sweep(ZW=ZW, log_likelihood=log_likelihood)
             else:
-                so_far = _add_segments(so_far, W, W_over_s, piece, layout.kind.block_bytes)
+                so_far = _of_segments(so_far, W, W_over_s, piece, layout)
         return so_far
 
     whole = [piece for piece in layout.pieces if isinstance(piece, Nonzeros)]
@@ -59,6 +55,30 @@ def _swept(W: Float[Array, "words topics"], layout: Layout, *, plain: bool) -> S
     for more in sums[1:]:
         total = Sweep(ZW=total.ZW + more.ZW, log_likelihood=total.log_likelihood + more.log_likelihood)
     return total
+
+
+def _around(W: Float[Array, "rows topics"], layout: Layout, *, plain: bool) -> Sweep:
+    """A pass of a W that is split: each device has the nonzeros of its own words with those of all."""
+    assert layout.mesh is not None
+    (segments,) = layout.pieces
+
+    def met(W_over_s: Array | None, theirs: Array, piece: Segments) -> tuple[Array, Array]:
+        nothing = Sweep(ZW=jnp.zeros_like(theirs), log_likelihood=jnp.zeros((), theirs.dtype))
+        found = _of_segments(nothing, theirs, W_over_s, piece, layout)
+        return found.ZW, found.log_likelihood
+
+    W_over_s = None if plain else W / jnp.sum(W, axis=0, keepdims=True)
+    ZW, log_likelihood = sharding.around(met, layout.mesh, W_over_s, W, segments)
+    return Sweep(ZW=ZW, log_likelihood=log_likelihood)
+
+
+def _of_segments(so_far: Sweep, W: Array, W_over_s: Array | None, piece: Any, layout: Layout) -> Sweep:
+    if not layout.num_threads:
+        return _add_segments(so_far, W, W_over_s, piece, layout.kind.block_bytes)
+    ZW, log_likelihood = native.segments_pass(
+        W, W_over_s, piece.parts, piece.rows, piece.columns, piece.values, num_threads=layout.num_threads
+    )
+    return Sweep(ZW=ZW, log_likelihood=log_likelihood)  # with which a pass begins
 
 
 def _of_nonzeros(W: Array, piece: Nonzeros, layout: Layout, *, plain: bool) -> Sweep:
