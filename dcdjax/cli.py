@@ -12,7 +12,10 @@ from typing import Any, NoReturn
 _OPTIONS = {
     "num_topics=": "--topics ",
     "min_count=": "--min-count ",
-    **{name: f"--{name.replace('_', '-')}" for name in ("max_steps", "max_words", "over_relaxation")},
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in ("max_steps", "max_words", "over_relaxation", "checkpoint_every")
+    },
 }
 # As a shell has it for what was ended by the signal SIGINT.
 _INTERRUPTED = 130
@@ -171,6 +174,7 @@ def _fit(command: Any) -> None:
         "zcat articles.gz | dcdjax fit - -o articles --topics 300",
         "dcdjax fit wikitext-2 -o wiki --drop '<unk>'",
         "dcdjax fit --matrix similarities.npz -o graph",
+        "dcdjax fit articles.txt -o articles --checkpoint articles-under-way",
     )
     parser.add_argument("corpus", metavar="CORPUS", nargs="*", help="files or folders, gzipped or not; - for "
                         "standard input; or python-docs, wikitext-2, text8")  # fmt: skip
@@ -223,6 +227,11 @@ def _fit(command: Any) -> None:
     group.add_argument("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
     group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
     group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
+    group = parser.add_argument_group("checkpoints")
+    group.add_argument("--checkpoint", metavar="FOLDER", help="save in this folder while it solves; the same "
+                       "command goes on from there. It may be deleted once all is done")  # fmt: skip
+    group.add_argument("--checkpoint-every", type=float, metavar="SECONDS", default=30.0,
+                       help="between saves (default: %(default)g)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no bars")
     _json(parser, "one object that says what was learned")
 

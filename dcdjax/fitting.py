@@ -3,6 +3,7 @@
 import datetime
 import difflib
 import inspect
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,9 +29,11 @@ from dcdjax import (
     spectrum,
     validation,
 )
+from dcdjax.checkpoint import Folder
 from dcdjax.decomposition import on_simplex
 from dcdjax.embedding import Embedding, coherence_of
 from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
+from dcdjax.keeper import Keeper
 from dcdjax.layout import Layout, for_starts
 from dcdjax.parallel import Progress
 from dcdjax.presets import Preset
@@ -67,6 +70,8 @@ def fit(
     over_relaxation: float | None = None,
     dtype: DTypeLike = jnp.float32,
     devices: Sequence[Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 30.0,
     progress: Progress | bool = True,
     **counting: Any,
 ) -> Embedding:
@@ -106,6 +111,10 @@ def fit(
       over_relaxation: as in `solve`; if not given, 1.9 for S, 1 for text.
       dtype: float32, or float64 where JAX is configured for it.
       devices: to solve on, all local ones if not given.
+      checkpoint: a folder to save in while it solves. The same call with it goes on from there, on whatever
+        devices; a call that would learn something else is refused. It may be deleted once all is done.
+      checkpoint_every: seconds between saves; 0 saves as often as it can. Each start that finishes is saved
+        too, and all of them when interrupted.
       progress: True shows bars where somebody looks; False shows none; or what is to be told instead.
       **counting: further options of `count` for a corpus, such as max_words, lowercase, drop.
 
@@ -115,6 +124,8 @@ def fit(
     Raises:
       ValueError, TypeError: naming the argument, or what cannot be read.
       SolverError: if a value was not finite in all starts.
+      CheckpointError: a ValueError, if the checkpoint is of another run, naming what differs, or in use.
+      OSError: if the checkpoint cannot be written to, before anything is read.
 
     Example:
       >>> embedding = fit(["tea cup tea", "cup tea", "sail ship", "ship sail sea"], num_topics=2, key=0)
@@ -144,11 +155,14 @@ def fit(
     ppmi = {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent}
     ppmi = {name: value for name, value in ppmi.items() if value is not None}
     weights = checked_weights(chosen["weighting"], ppmi)
+    if not checkpoint_every >= 0:
+        raise ValueError(f"checkpoint_every must not be negative, got {checkpoint_every}")
     if words is not None and not matrix_given:
         raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
 
     with ExitStack() as stack:
         tell = _progress(progress, stack)
+        folder = None if checkpoint is None else stack.enter_context(Folder(checkpoint))
         if matrix_given:
             named = {} if weighting is None else {"weighting": weighting}
             given = from_matrix(source, words, {**counting, **named, **ppmi})
@@ -158,22 +172,29 @@ def fit(
         resolutions = _resolutions(chosen["num_topics"], len(given.words), several)
         of_each = chosen["restarts"] or presets.restarts(len(resolutions))
         num_starts = of_each * len(resolutions)
+        settings = {
+            **given.record["settings"], "preset": preset,
+            "num_topics": resolutions[0] if len(resolutions) == 1 else list(resolutions),
+            "start": chosen["start"], "restarts": of_each, "combine": combine,
+            "smoothing": float(chosen["smoothing"]), **options, "dtype": jnp.dtype(dtype).name,
+        }  # fmt: skip
+        keeper = None
+        if folder is not None:
+            about = {"num_devices": len(devices), "versions": provenance.versions()}
+            keeper = Keeper(folder, checkpoint_every, _run(given, settings, key), about)
         tell("starting", 0, num_starts, "starts")
         layouts = for_starts(given.S, num_starts, dtype=dtype, devices=devices)
-        starts = _starts(chosen["start"], key, layouts[0], resolutions, of_each)
+        starts = _starts(chosen["start"], key, layouts[0], resolutions, of_each, keeper)
         tell("starting", num_starts, num_starts, "starts")
-        finished = runs.solve_all(starts, layouts, **options, only_best=combine == "best", progress=tell)
+        finished = runs.solve_all(
+            starts, layouts, **options, only_best=combine == "best", keeper=keeper, progress=tell
+        )
     used = _usable(finished, num_starts, options["tol"], combine)
     blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
     objectives = [float(solution.objective) for solution in finished]
-    topics = resolutions[0] if len(resolutions) == 1 else list(resolutions)
-    solving = {
-        "preset": preset, "num_topics": topics, "start": chosen["start"], "restarts": of_each,
-        "combine": combine, "smoothing": float(chosen["smoothing"]), **options,
-    }  # fmt: skip
     record = {
         **given.record,
-        "settings": {**given.record["settings"], **solving, "dtype": jnp.dtype(dtype).name},
+        "settings": settings,
         "seed": seed,
         "status": [Status(int(solution.status)).name.lower() for solution in finished],
         "objective": [value if np.isfinite(value) else None for value in objectives],
@@ -187,6 +208,8 @@ def fit(
         "kernel": "native" if layouts[0].num_threads else "xla",
         "versions": provenance.versions(),
     }
+    if keeper is not None and keeper.resumed_at is not None:
+        record["resumed_at"] = keeper.resumed_at  # steps
     return _embedding(given, blocks, combine, key, finished, record)
 
 
@@ -246,8 +269,28 @@ def _numbers_of_topics(num_topics: Any) -> tuple[int, ...]:
     return tuple(validation.whole("num_topics", number, 1) for number in num_topics)
 
 
+def _run(given: Given, settings: dict[str, Any], key: jax.Array) -> dict[str, Any]:
+    """All that a result depends on, by which a checkpoint knows its own."""
+    corpus, weighting = given.record["corpus"], given.record.get("weighting", {})
+    flags = ("jax_enable_x64", "jax_threefry_partitionable")  # on which random numbers depend
+    return {
+        "S": given.record["S"],
+        "corpus": {name: value for name, value in corpus.items() if name != "name"},
+        **{name: value for name, value in weighting.items() if name != "log_sum"},  # which S says too
+        **{name: value for name, value in settings.items() if name != "preset"},
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "key_kind": str(jax.random.key_impl(key)),
+        **{name: getattr(jax.config, name) for name in flags},
+    }
+
+
 def _starts(
-    start: Start, key: jax.Array, layout: Layout, resolutions: tuple[int, ...], restarts: int
+    start: Start,
+    key: jax.Array,
+    layout: Layout,
+    resolutions: tuple[int, ...],
+    restarts: int,
+    keeper: Keeper | None,
 ) -> list[Callable[[], jax.Array]]:
     """Each is made when a device is free for it."""
     of_each = [num_topics for num_topics in resolutions for _ in range(restarts)]
@@ -257,8 +300,13 @@ def _starts(
         return [partial(make, k, layout.num_words, r) for k, r in zip(keys, of_each, strict=True)]
     of_vectors, of_starts = jax.random.split(sharding.everywhere(key, layout.devices))
     most = initialize.num_dimensions(max(resolutions))
-    with runs.interruption_held():
-        vectors = jax.block_until_ready(spectrum.vectors(of_vectors, layout, num_dimensions=most))
+    if keeper is not None and keeper.vectors is not None:
+        vectors = runs.on_devices(keeper.vectors, layout)
+    else:
+        with runs.interruption_held():
+            vectors = jax.block_until_ready(spectrum.vectors(of_vectors, layout, num_dimensions=most))
+        if keeper is not None:
+            keeper.save_vectors(runs.on_host(vectors, layout))
     # Those of fewer dimensions are the first of these.
     return [
         partial(initialize.clustered, k, vectors[:, : initialize.num_dimensions(r)], r)

@@ -106,11 +106,31 @@ def test_every_room_opens_with_a_sentence(room):
 
 def test_imports_point_one_way():
     order = [
-        *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
+        *(
+            "files",
+            "checkpoint",
+            "parallel",
+            "text_blocks",
+            "source",
+            "corpus",
+            "overflow",
+            "vocabulary",
+            "pair_counts",
+        ),
         *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
         *("matrix_market", "weighting", "neighbor_graph", "similarity", "tiling", "packing"),
         *("decomposition", "native", "sharding", "layout", "sweeps", "smoothing", "spectrum"),
-        *("initialize", "solver", "runs", "queries", "reduction", "answers", "lexicon", "model_files"),
+        *(
+            "initialize",
+            "solver",
+            "keeper",
+            "runs",
+            "queries",
+            "reduction",
+            "answers",
+            "lexicon",
+            "model_files",
+        ),
         *("vector_files", "coherence", "embedding", "presets", "provenance", "given", "progress", "fitting"),
         *("judgments", "word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
     ]
