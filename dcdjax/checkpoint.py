@@ -108,7 +108,7 @@ class Folder:
                     warnings.warn(
                         f"checkpoint file {path} is damaged and not used ({error})",
                         CheckpointWarning,
-                        stacklevel=4,
+                        stacklevel=4,  # who called fit
                     )
                     continue
                 self._refuse_others(content["run"])

@@ -55,6 +55,7 @@ class Keeper:
         self.resumed_at = sum(int(one.num_steps) for one in begun) if begun else None
         # How many rows of W are on the disk: those of the best alone may be kept.
         self._rows = {number: len(solution.W) for number, solution in self.finished.items()}
+        self._unsaved_vectors: np.ndarray | None = None
         self._failing = False
         self._saved_at = time.monotonic()
 
@@ -70,6 +71,9 @@ class Keeper:
           under_way: states of starts that have not finished, of all or of some.
         """
         try:
+            if self._unsaved_vectors is not None:
+                self._folder.write(_VECTORS, {_VECTORS: self._unsaved_vectors}, {}, alone=True)
+                self._unsaved_vectors = None
             # What only the best is kept of is given up after that is safe.
             for number, solution in sorted(finished.items(), key=lambda item: -len(item[1].W)):
                 num_rows = len(solution.W)
@@ -85,11 +89,9 @@ class Keeper:
             self._saved_at = time.monotonic()
 
     def save_vectors(self, vectors: np.ndarray) -> None:
-        """Saves the spectral vectors, of which all starts are made."""
-        try:
-            self._folder.write(_VECTORS, {_VECTORS: vectors}, {}, alone=True)
-        except OSError as error:
-            self._warn(error)
+        """Saves the spectral vectors, which all starts are made of; if that fails, with what is next saved."""
+        self._unsaved_vectors = vectors
+        self.save({}, {})
 
     def _write(self, number: int, record: Any, *, finished: bool, alone: bool) -> None:
         facts = {"start": number, "finished": finished, "num_steps": int(record.num_steps)}
@@ -101,7 +103,7 @@ class Keeper:
                 f"checkpoint folder {self._folder.path}: could not save there ({error.strerror or error}); "
                 "the run goes on, and tries again later",
                 CheckpointWarning,
-                stacklevel=4,
+                stacklevel=6,  # who called fit
             )
         self._failing = True
 

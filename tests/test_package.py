@@ -149,6 +149,7 @@ def test_the_host_floor_does_not_wait_for_jax():
     code = (
         "import sys, dcdjax.cooccurrence, dcdjax.datasets, dcdjax.similarity, dcdjax.progress\n"
         "import dcdjax.evaluation, dcdjax.model_files, dcdjax.vector_files, dcdjax.commands\n"
+        "import dcdjax.checkpoint\n"
         "assert not {'jax', 'duckdb'} & set(sys.modules)"
     )
     done = run(sys.executable, "-c", code)
