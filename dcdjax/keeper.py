@@ -89,7 +89,7 @@ class Keeper:
             self._saved_at = time.monotonic()
 
     def save_vectors(self, vectors: np.ndarray) -> None:
-        """Saves the spectral vectors, which all starts are made of; if that fails, with what is next saved."""
+        """Saves the spectral vectors, which all starts are made of; if that fails, with what comes next."""
         self._unsaved_vectors = vectors
         self.save({}, {})
 
