@@ -12,7 +12,10 @@ from typing import Any, NoReturn
 _OPTIONS = {
     "num_topics=": "--topics ",
     "min_count=": "--min-count ",
-    **{name: f"--{name.replace('_', '-')}" for name in ("max_steps", "max_words", "over_relaxation")},
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in ("max_steps", "max_words", "over_relaxation", "checkpoint_every")
+    },
 }
 # As a shell has it for what was ended by the signal SIGINT.
 _INTERRUPTED = 130
@@ -55,9 +58,10 @@ def script() -> None:
         code = main()
     except KeyboardInterrupt:  # before there was anything to be interrupted
         code = _INTERRUPTED
-    if code in (_INTERRUPTED, _LOST):
-        # One that has lost another process would wait for it when it ends. And interrupted while compiling,
-        # JAX goes on in the background, and would crash in an ordinary end.
+    others = sys.modules.get("dcdjax.processes")
+    if code == _INTERRUPTED or (code and others is not None and others.number() > 1):
+        # Interrupted while compiling, JAX goes on in the background, and would crash in an ordinary end. And
+        # one of several processes would wait then for the others, which may be gone.
         os._exit(code)
     sys.exit(code)
 
@@ -177,6 +181,7 @@ def _fit(command: Any) -> None:
         "dcdjax fit wikitext-2 -o wiki --drop '<unk>'",
         "dcdjax fit --matrix similarities.npz -o graph",
         "dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0",
+        "dcdjax fit articles.txt -o articles --checkpoint articles-under-way",
     )
     parser.add_argument("corpus", metavar="CORPUS", nargs="*", help="files or folders, gzipped or not; - for "
                         "standard input; or python-docs, wikitext-2, text8")  # fmt: skip
@@ -229,6 +234,11 @@ def _fit(command: Any) -> None:
     group.add_argument("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
     group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
     group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
+    group = parser.add_argument_group("checkpoints")
+    group.add_argument("--checkpoint", metavar="FOLDER", help="save in this folder while it solves; the same "
+                       "command goes on from there. It may be deleted once all is done")  # fmt: skip
+    group.add_argument("--checkpoint-every", type=float, metavar="SECONDS", default=30.0,
+                       help="between saves (default: %(default)g)")  # fmt: skip
     group = parser.add_argument_group(
         "several processes",
         "Each is given the same command but for its rank. Of a --matrix that dcdjax saved, each loads the "

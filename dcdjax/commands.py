@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dcdjax import model_files
-from dcdjax.parallel import num_workers
+from dcdjax.parallel import Progress, num_workers
 from dcdjax.shell import Patience, corpus, join, save, use_cores
 from dcdjax.tables import shown, table
 
@@ -29,6 +29,10 @@ def fit(chosen: Namespace) -> int:
     if chosen.memory is not None and not _LEAST_MEMORY <= chosen.memory < float("inf"):
         raise ValueError(f"--memory must be at least {_LEAST_MEMORY} GB, got {chosen.memory:g}")
     model_files.check_target(chosen.output)
+    if chosen.checkpoint is not None:
+        output, checkpoint = (os.path.realpath(path) for path in (chosen.output, chosen.checkpoint))
+        if os.path.commonpath([output, checkpoint]) == output:
+            raise ValueError(f"--checkpoint {chosen.checkpoint} is in the model's own folder: choose another")
     if chosen.cores:
         os.environ["DCDJAX_CORES"] = str(chosen.cores)
     one_of_several = join(chosen)
@@ -47,14 +51,15 @@ def fit(chosen: Namespace) -> int:
     if chosen.memory is not None:
         counting["memory"] = int(chosen.memory * 1e9)
     names = ("preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start", "restarts",
-             "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation")  # fmt: skip
+             "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation", "checkpoint",
+             "checkpoint_every")  # fmt: skip
     quiet = chosen.quiet or not processes.is_first()
     with Bars() as bars, Patience(None if quiet else bars) as patience:
         embedding = fitting.fit(
             source,
             num_topics=chosen.topics,
             key=chosen.seed,
-            progress=patience.tell,
+            progress=_saying_where_it_goes_on(patience.tell),
             **{name: getattr(chosen, name) for name in names},
             **counting,
         )
@@ -198,6 +203,19 @@ def export(chosen: Namespace) -> int:
     embedding.export(chosen.path, chosen.format, scaled=chosen.scaled)
     print(f"{len(embedding)} words with {embedding.num_topics} numbers each: {chosen.path}")
     return 0
+
+
+def _saying_where_it_goes_on(tell: Progress) -> Progress:
+    """What is told also says so if the first steps were taken by an earlier run."""
+    stages = set()
+
+    def told(stage: str, done: int, *more: Any) -> None:
+        if stage == "solving" and stage not in stages and done:
+            print(f"dcdjax fit: goes on from step {done} of all starts", file=sys.stderr)
+        stages.add(stage)
+        tell(stage, done, *more)
+
+    return told
 
 
 # --- Common to several ------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What is to be written enters; a file that is whole or absent leaves."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -34,3 +35,17 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Waits until the renames in a folder are on the disk, where the platform can."""
+    if os.name == "nt":  # which opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

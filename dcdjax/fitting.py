@@ -3,6 +3,7 @@
 import datetime
 import difflib
 import inspect
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from jax.typing import DTypeLike
 from dcdjax import (
     cooccurrence,
     initialize,
+    keeper,
     presets,
     processes,
     provenance,
@@ -30,6 +32,7 @@ from dcdjax import (
     spectrum,
     validation,
 )
+from dcdjax.checkpoint import Folder
 from dcdjax.decomposition import on_simplex
 from dcdjax.embedding import Embedding, coherence_of
 from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_matrix
@@ -70,6 +73,8 @@ def fit(
     dtype: DTypeLike = jnp.float32,
     devices: Sequence[Any] | Mesh | None = None,
     split: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 30.0,
     progress: Progress | bool = True,
     **counting: Any,
 ) -> Embedding:
@@ -111,6 +116,11 @@ def fit(
       devices: to solve on, or a mesh of them; all if not given, of all processes: see `processes.join`.
       split: W by rows, and S with them, over all devices, for what does not fit on one of them; always so
         where devices are of several processes. See `layout.prepare`.
+      checkpoint: a folder to save in while it solves. The same call with it goes on from there, on whatever
+        devices; a call that would learn something else is refused. It may be deleted once all is done. Of
+        several processes only the first one needs to see it.
+      checkpoint_every: seconds between saves; 0 saves as often as it can. Each start that finishes is saved
+        too, and all of them when interrupted.
       progress: True shows bars where somebody looks; False shows none; or what is to be told instead.
       **counting: further options of `count` for a corpus, such as max_words, lowercase, drop.
 
@@ -120,6 +130,8 @@ def fit(
     Raises:
       ValueError, TypeError: naming the argument, or what cannot be read.
       SolverError: if a value was not finite in all starts.
+      CheckpointError: a ValueError, if the checkpoint is of another run, naming what differs, or in use.
+      OSError: if the checkpoint cannot be written to, before anything is read.
 
     Example:
       >>> embedding = fit(["tea cup tea", "cup tea", "sail ship", "ship sail sea"], num_topics=2, key=0)
@@ -149,11 +161,17 @@ def fit(
     ppmi = {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent}
     ppmi = {name: value for name, value in ppmi.items() if value is not None}
     weights = checked_weights(chosen["weighting"], ppmi)
+    if not checkpoint_every >= 0:
+        raise ValueError(f"checkpoint_every must not be negative, got {checkpoint_every}")
     if words is not None and not matrix_given:
         raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
 
     with ExitStack() as stack:
         tell = _progress(progress, stack)
+        stack.enter_context(processes.watched())
+        folder = None
+        if checkpoint is not None:
+            folder = processes.by_first(lambda: stack.enter_context(Folder(checkpoint)))
         if matrix_given:
             named = {} if weighting is None else {"weighting": weighting}
             given = from_matrix(source, words, {**counting, **named, **ppmi})
@@ -163,26 +181,31 @@ def fit(
         resolutions = _resolutions(chosen["num_topics"], len(given.words), several)
         of_each = chosen["restarts"] or presets.restarts(len(resolutions))
         num_starts = of_each * len(resolutions)
-        topics = resolutions[0] if len(resolutions) == 1 else list(resolutions)
-        solving = {
-            "preset": preset, "num_topics": topics, "start": chosen["start"], "restarts": of_each,
-            "combine": combine, "smoothing": float(chosen["smoothing"]), **options,
-            "dtype": jnp.dtype(dtype).name,
+        settings = {
+            **given.record["settings"], "preset": preset,
+            "num_topics": resolutions[0] if len(resolutions) == 1 else list(resolutions),
+            "start": chosen["start"], "restarts": of_each, "combine": combine,
+            "smoothing": float(chosen["smoothing"]), **options, "dtype": jnp.dtype(dtype).name,
         }  # fmt: skip
-        told = {**given.record, "settings": {**given.record["settings"], **solving}, "seed": seed}
-        stack.enter_context(processes.watched())
-        processes.agree(told)
+        run = _run(given, settings, key)
+        processes.agree({**run, "checkpoint": checkpoint is not None})
+        about = {"num_devices": len(devices), "versions": provenance.versions()}
+        kept = None if checkpoint is None else keeper.opened(folder, checkpoint_every, run, about)
         tell("starting", 0, num_starts, "starts")
         layouts = for_starts(given.S, num_starts, dtype=dtype, devices=devices, split=split)
         stack.enter_context(sharding.instead_of_others(layouts[0].mesh))
-        starts = _starts(chosen["start"], key, layouts[0], resolutions, of_each)
+        starts = _starts(chosen["start"], key, layouts[0], resolutions, of_each, kept)
         tell("starting", num_starts, num_starts, "starts")
-        finished = runs.solve_all(starts, layouts, **options, only_best=combine == "best", progress=tell)
+        finished = runs.solve_all(
+            starts, layouts, **options, only_best=combine == "best", keeper=kept, progress=tell
+        )
         used = _usable(finished, num_starts, options["tol"], combine)
         blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
     objectives = [float(solution.objective) for solution in finished]
     record = {
-        **told,
+        **given.record,
+        "settings": settings,
+        "seed": seed,
         "status": [Status(int(solution.status)).name.lower() for solution in finished],
         "objective": [value if np.isfinite(value) else None for value in objectives],
         "num_steps": [int(solution.num_steps) for solution in finished],
@@ -197,6 +220,8 @@ def fit(
         "kernel": "native" if layouts[0].num_threads else "xla",
         "versions": provenance.versions(),
     }
+    if kept is not None and kept.resumed_at is not None:
+        record["resumed_at"] = kept.resumed_at  # steps
     return _embedding(given, blocks, combine, key, finished, record)
 
 
@@ -256,8 +281,28 @@ def _numbers_of_topics(num_topics: Any) -> tuple[int, ...]:
     return tuple(validation.whole("num_topics", number, 1) for number in num_topics)
 
 
+def _run(given: Given, settings: dict[str, Any], key: jax.Array) -> dict[str, Any]:
+    """All that a result depends on, by which a checkpoint knows its own."""
+    corpus, weighting = given.record["corpus"], given.record.get("weighting", {})
+    flags = ("jax_enable_x64", "jax_threefry_partitionable")  # on which random numbers depend
+    return {
+        "S": given.record["S"],
+        "corpus": {name: value for name, value in corpus.items() if name != "name"},
+        **{name: value for name, value in weighting.items() if name != "log_sum"},  # which S says too
+        **{name: value for name, value in settings.items() if name != "preset"},
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "key_kind": str(jax.random.key_impl(key)),
+        **{name: getattr(jax.config, name) for name in flags},
+    }
+
+
 def _starts(
-    start: Start, key: jax.Array, layout: Layout, resolutions: tuple[int, ...], restarts: int
+    start: Start,
+    key: jax.Array,
+    layout: Layout,
+    resolutions: tuple[int, ...],
+    restarts: int,
+    kept: keeper.Keeper | keeper.Follower | None,
 ) -> list[Callable[[], jax.Array]]:
     """Each is made when a device is free for it."""
     of_each = [num_topics for num_topics in resolutions for _ in range(restarts)]
@@ -267,8 +312,13 @@ def _starts(
         return [partial(make, k, layout.num_words, r) for k, r in zip(keys, of_each, strict=True)]
     of_vectors, of_starts = jax.random.split(layout.beside_starts(key))
     most = initialize.num_dimensions(max(resolutions))
-    with runs.interruption_held():
-        vectors = jax.block_until_ready(spectrum.vectors(of_vectors, layout, num_dimensions=most))
+    if kept is not None and kept.vectors is not None:
+        vectors = layout.beside_starts(kept.vectors)
+    else:
+        with runs.interruption_held():
+            vectors = jax.block_until_ready(spectrum.vectors(of_vectors, layout, num_dimensions=most))
+        if kept is not None:
+            kept.save_vectors(np.asarray(vectors))
     # Those of fewer dimensions are the first of these.
     return [
         partial(initialize.clustered, k, vectors[:, : initialize.num_dimensions(r)], r)

@@ -4,7 +4,6 @@ Two files: model-<hash of its bytes>.safetensors, and model.json, which names it
 beside the old one's until a new model.json takes the place of the old one, in one go.
 """
 
-import errno
 import hashlib
 import json
 import math
@@ -92,16 +91,16 @@ def save(
     text = json.dumps({**described, "tensors_bytes": len(content), "record": plain}, allow_nan=False).encode()
     check_target(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with _taking_turns(folder) as descriptor:
+    with _taking_turns(folder):
         before = None
         with suppress(OSError, ValueError):  # none, or a damaged one
             before = _read_record(folder)["tensors_file"]
         with files.written_whole(folder / name) as file:
             file.write(content)
-        _sync(descriptor)  # else a power failure might keep model.json without what it names
+        files.sync_folder(folder)  # else a power failure might keep model.json without what it names
         with files.written_whole(folder / _RECORD) as file:
             file.write(text[:-1] + _ending(text))
-        _sync(descriptor)
+        files.sync_folder(folder)
         for entry in os.scandir(folder):
             # Not all leftovers: where folders cannot be locked, somebody else may be about to name one.
             with suppress(OSError):  # what stays does no harm
@@ -205,27 +204,17 @@ def check_target(folder: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def _taking_turns(folder: Path) -> Iterator[int | None]:
-    """Keeps other savers out, and yields the folder's descriptor, where the platform can."""
+def _taking_turns(folder: Path) -> Iterator[None]:
+    """Keeps other savers out, where the platform can."""
     descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems have no locks
             if fcntl is not None and descriptor is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
+        yield
     finally:
         if descriptor is not None:
             os.close(descriptor)  # which unlocks, as the end of the process does
-
-
-def _sync(descriptor: int | None) -> None:
-    """Waits until the renames in the folder are on the disk, where the platform can."""
-    try:
-        if descriptor is not None:
-            os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
 
 
 def _ending(text: bytes) -> bytes:

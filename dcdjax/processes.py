@@ -6,11 +6,12 @@ the others with an error within the time that was stated when they were joined.
 
 import inspect
 import json
+import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -18,6 +19,8 @@ from jax.experimental import multihost_utils
 
 from dcdjax import greetings
 from dcdjax.greetings import ProcessError
+
+Result = TypeVar("Result")
 
 # For a peer to appear, or to say that it is still there.
 TIMEOUT = 60.0
@@ -147,11 +150,7 @@ def agree(facts: Mapping[str, Any]) -> None:
     Raises:
       ProcessError: on all of them, naming each fact that differs, and what two of them say.
     """
-    text = json.dumps(facts, sort_keys=True, default=str).encode()
-    lengths = exchanged(np.int64(len(text)))
-    padded = np.zeros(int(lengths.max()), np.uint8)
-    padded[: len(text)] = np.frombuffer(text, np.uint8)
-    said = [bytes(row[:length]) for row, length in zip(exchanged(padded), lengths, strict=True)]
+    said = _texts(json.dumps(facts, sort_keys=True, default=str))
     for rank, other in enumerate(said):
         if other != said[0]:
             first, wrong = json.loads(said[0]), json.loads(other)
@@ -161,12 +160,58 @@ def agree(facts: Mapping[str, Any]) -> None:
             raise ProcessError(f"rank 0 and rank {rank} have not been told the same: {differing}")
 
 
+def _texts(text: str) -> list[str]:
+    """What each process says."""
+    encoded = text.encode()
+    lengths = exchanged(np.int64(len(encoded)))
+    padded = np.zeros(max(1, int(lengths.max())), np.uint8)
+    padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+    return [bytes(row[:length]).decode() for row, length in zip(exchanged(padded), lengths, strict=True)]
+
+
 def _differing(first: Any, other: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(first, dict) and isinstance(other, dict):
         for key in {**first, **other}:
             yield from _differing(first.get(key), other.get(key), f"{name}.{key}" if name else key)
     elif first != other:
         yield name, first, other
+
+
+def by_first(function: Callable[[], Result]) -> Result | Any:
+    """What the first process gets by calling it, there; None elsewhere. If it fails, it fails on all."""
+    result, error = None, None
+    if is_first():
+        try:
+            result = function()
+        except (OSError, ValueError) as raised:
+            if number() == 1:
+                raise
+            error = raised
+    said = _texts(str(error or ""))[0]
+    if error is not None:
+        raise error
+    if said:
+        raise ProcessError(f"rank 0: {said}")
+    return result
+
+
+def from_first(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of the first process, on all."""
+    plan = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    found = {}
+    for name, dtype, shape in json.loads(_texts(json.dumps(plan))[0]):
+        content = np.zeros(math.prod(shape) * np.dtype(dtype).itemsize, np.uint8)
+        if is_first():
+            content = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
+        if content.size:
+            content = np.asarray(multihost_utils.broadcast_one_to_all(content))
+        found[name] = content.view(dtype).reshape(shape)
+    return found
+
+
+def first_says(value: bool) -> bool:
+    """What the first process says."""
+    return bool(value) if number() == 1 else together(False, int(value))[1] == 1
 
 
 def together(heard: bool, chunk: int) -> tuple[bool, int]:

@@ -8,16 +8,16 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax import processes, solver
+from dcdjax import processes, sharding, solver
 from dcdjax.layout import Layout
 from dcdjax.parallel import Progress
 from dcdjax.solver import Solution, State, Status
@@ -36,6 +36,28 @@ _advance = jax.jit(solver.advance, static_argnames=_STATIC)
 _finish = jax.jit(solver.finish, static_argnames="step")
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """Keeps what was computed for a run that goes on later; see `keeper.Keeper`."""
+
+    @property
+    def finished(self) -> Mapping[int, Solution]:
+        """Solutions of an earlier run, by the number of their start."""
+        ...
+
+    @property
+    def under_way(self) -> Mapping[int, State]:
+        """States of an earlier run, as `on_host` makes them."""
+        ...
+
+    def due(self) -> bool:
+        """Whether states should be kept now."""
+        ...
+
+    def save(self, finished: Mapping[int, Solution], under_way: Mapping[int, State]) -> None:
+        """Keeps all solutions so far, and the states that are given."""
+
+
 def solve_all(
     starts: Sequence[Callable[[], Float[Array, "words topics"]]],
     layouts: Sequence[Layout],
@@ -45,6 +67,7 @@ def solve_all(
     max_steps: int,
     over_relaxation: float,
     only_best: bool = False,
+    keeper: Keeper | None = None,
     progress: Progress | None = None,
 ) -> list[Solution]:
     """Solves from each start, on as many layouts at once as there are.
@@ -57,6 +80,7 @@ def solve_all(
       max_steps: as in `solve`.
       over_relaxation: as in `solve`.
       only_best: keep the W of the best alone; that of the others is then empty.
+      keeper: that what is computed is given to, and what it has of an earlier run is taken from.
       progress: told the steps of all starts together and how many there are at most, objective and change.
 
     Returns:
@@ -67,18 +91,32 @@ def solve_all(
       KeyboardInterrupt: if no start has taken a step.
     """
     kind = {"step": step, "over_relaxation": over_relaxation}
-    waiting = deque(enumerate(starts))
+    solutions = dict(keeper.finished) if keeper is not None else {}
+    begun = keeper.under_way if keeper is not None else {}
+    left = sorted(set(range(len(starts))) - set(solutions), key=lambda number: (number not in begun, number))
+    waiting = deque((number, begun.get(number, starts[number])) for number in left)
     lanes = [_Lane(layout, max_steps, tol, kind) for layout in layouts[: len(starts)]]
-    solutions: dict[int, Solution] = {}
     chunk = 1
+    if only_best and solutions:
+        _forget(solutions)
 
     def report(remark: str) -> None:
         if progress is not None:
             busy = [lane for lane in lanes if lane.busy]
             taken = sum(int(solution.num_steps) for solution in solutions.values())
             done = taken + sum(lane.num_steps for lane in busy)
+            done += sum(int(start.num_steps) for _, start in waiting if isinstance(start, State))
             most = taken + max_steps * (len(busy) + len(waiting))
             progress("solving", done, most, "steps", remark)
+
+    def keep(*, states: bool) -> None:
+        if keeper is not None:
+            under_way = {
+                lane.number: on_host(lane.state, lane.layout)
+                for lane in lanes
+                if states and lane.state is not None
+            }
+            keeper.save(solutions, under_way)
 
     def advance(chunk: int) -> int:
         """A chunk of steps on every layout; returns how many the next should have."""
@@ -97,12 +135,15 @@ def solve_all(
         if not fresh:  # which would have been compiling
             chunk = max(1, min(_GROWTH * chunk, int(_SECONDS_PER_CHUNK / per_step)))
         remark = _remark(busy)
-        for lane in busy:
-            if lane.ended:
-                solutions[lane.number] = lane.solution()
-                lane.state = None
-                if only_best:
-                    _forget(solutions)
+        ended = [lane for lane in busy if lane.ended]
+        for lane in ended:
+            solutions[lane.number] = lane.solution()
+            lane.state = None
+            if only_best:
+                _forget(solutions)
+        due = keeper is not None and processes.first_says(keeper.due())
+        if ended or due:
+            keep(states=due)
         report(remark)
         return chunk
 
@@ -121,6 +162,8 @@ def solve_all(
     except KeyboardInterrupt:
         for lane in lanes:
             lane.arrive()  # Python must not end while a device is still at work: it would crash
+        keep(states=True)
+        for lane in lanes:
             if lane.busy and lane.num_steps:
                 solutions[lane.number] = lane.solution()
         if not solutions:
@@ -154,10 +197,13 @@ class _Lane:
     def ended(self) -> bool:
         return self.status != Status.RUNNING or self.num_steps >= self.max_steps
 
-    def take(self, number: int, make: Callable[[], Array]) -> None:
-        start = self.layout.placed(make())
+    def take(self, number: int, start: Callable[[], Array] | State) -> None:
         self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
-        self.state = _begin(start, self.layout, max_steps=self.max_steps, **self.kind)
+        if isinstance(start, State):
+            self.num_steps, self.state = int(start.num_steps), on_devices(start, self.layout)
+        else:
+            W = self.layout.placed(start())
+            self.state = _begin(W, self.layout, max_steps=self.max_steps, **self.kind)
 
     def go(self, num_steps: int) -> None:
         """Sends the device on its way, and does not wait for it."""
@@ -187,6 +233,19 @@ class _Lane:
         return solution._replace(status=np.int32(Status.INTERRUPTED.value))
 
 
+def on_host(state: State, layout: Layout) -> State:
+    """A state as it is whatever the devices are: its rows are words."""
+    rows = {name: layout.collected(getattr(state, name)) for name in ("W", "ZW")}
+    return jax.device_get(state._replace(**rows))
+
+
+def on_devices(state: State, layout: Layout) -> State:
+    """What `on_host` made, on the devices of a layout."""
+    rows = {name: layout.placed(getattr(state, name)) for name in ("W", "ZW")}
+    rest = sharding.everywhere(state._replace(W=None, ZW=None), layout.devices)
+    return rest._replace(**rows)
+
+
 @contextmanager
 def interruption_held() -> Iterator[Callable[[], bool]]:
     """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends.
@@ -214,7 +273,11 @@ def interruption_held() -> Iterator[Callable[[], bool]]:
 
 
 def _forget(solutions: dict[int, Solution]) -> None:
-    best = min(solutions, key=lambda number: (_failed(solutions[number]), float(solutions[number].objective)))
+    def rank(number: int) -> tuple[bool, float, int]:
+        solution = solutions[number]
+        return _failed(solution), float(solution.objective), number  # of equals the first
+
+    best = min(solutions, key=rank)
     for number, solution in solutions.items():
         if number != best:
             solutions[number] = solution._replace(W=solution.W[:0])

@@ -106,24 +106,14 @@ def test_every_room_opens_with_a_sentence(room):
 
 def test_imports_point_one_way():
     order = [
-        *("files", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary", "pair_counts"),
-        *("matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
+        *("files", "checkpoint", "parallel", "text_blocks", "source", "corpus", "overflow", "vocabulary"),
+        *("pair_counts", "matrix_files", "validation", "cooccurrence", "download", "python_docs", "datasets"),
         *("matrix_market", "weighting", "neighbor_graph", "similarity", "tiling", "packing", "dealing"),
-        *(
-            "rounds",
-            "greetings",
-            "processes",
-            "decomposition",
-            "native",
-            "sharding",
-            "layout",
-            "sweeps",
-            "smoothing",
-            "spectrum",
-        ),
-        *("initialize", "solver", "runs", "queries", "reduction", "answers", "lexicon", "model_files"),
-        *("vector_files", "coherence", "embedding", "presets", "provenance", "given", "progress", "fitting"),
-        *("judgments", "word_tables", "evaluation", "tables", "shell", "commands", "demo", "cli"),
+        *("rounds", "greetings", "processes", "decomposition", "native", "sharding", "layout", "sweeps"),
+        *("smoothing", "spectrum", "initialize", "solver", "keeper", "runs", "queries", "reduction"),
+        *("answers", "lexicon", "model_files", "vector_files", "coherence", "embedding", "presets"),
+        *("provenance", "given", "progress", "fitting", "judgments", "word_tables", "evaluation", "tables"),
+        *("shell", "commands", "demo", "cli"),
     ]
     assert set(order) == {path.stem for path in (ROOT / "dcdjax").glob("[!_]*.py")}
     for room in order:
@@ -140,6 +130,7 @@ def test_the_host_floor_does_not_wait_for_jax():
     code = (
         "import sys, dcdjax.cooccurrence, dcdjax.datasets, dcdjax.similarity, dcdjax.progress\n"
         "import dcdjax.evaluation, dcdjax.model_files, dcdjax.vector_files, dcdjax.commands\n"
+        "import dcdjax.checkpoint\n"
         "assert not {'jax', 'duckdb'} & set(sys.modules)"
     )
     done = run(sys.executable, "-c", code)

@@ -253,7 +253,7 @@ def test_processes_that_were_told_different_things(matrix, tmp_path):
     done = fitted(2, ("--matrix", matrix), tmp_path / "model", "--topics", "4", changed=("--seed", "3"))
     for _, error, status in done:
         assert status == 3
-        assert "rank 0 and rank 1 have not been told the same: seed: 0 and 3" in error
+        assert "rank 0 and rank 1 have not been told the same: key: [0, 0] and [0, 3]" in error
     assert not (tmp_path / "model").exists()
 
 
@@ -280,6 +280,43 @@ S = similarity.load(sys.argv[3])
 embedding = dcdjax.fit(S, num_topics=4, key=0, tol=0.0, max_steps=10**6, progress=tell)
 print(embedding.record["num_steps"], embedding.record["interrupted"])
 """
+
+
+def test_a_run_of_several_goes_on_with_as_many_or_one(matrix, tmp_path):
+    options = ("--topics", "4", "--start", "random", "--max-steps", "3000", "--tol", "0", "--json", "--quiet",
+               "--checkpoint", tmp_path / "checkpoint", "--checkpoint-every", "0")  # fmt: skip
+    source = ("-m", "dcdjax", "fit", "--matrix", matrix, "-o", tmp_path / "model")
+    port = free_port()
+    running = [
+        started(*source, *options, "--timeout", 5,
+                "--coordinator", f"127.0.0.1:{port}", "--processes", 2, "--rank", rank)
+        for rank in (0, 1)
+    ]  # fmt: skip
+    until = time.monotonic() + 100
+    while not list((tmp_path / "checkpoint").glob("checkpoint-start*.safetensors")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    running[1].kill()
+    out, error, status = finished(running)[0]
+    assert (out, status) == ("", 3), error
+    assert "has lost one of the others" in error
+    done = fitted(2, ("--matrix", matrix), tmp_path / "model", *options)
+    assert [status for *_, status in done] == [0, 0], done
+    record = json.loads(done[0][0])
+    assert 0 < record["resumed_at"] < 3000
+    assert record["num_steps"] == [3000]
+    (again,) = finished([started(*source, *options)])
+    assert json.loads(again[0])["resumed_at"] == 3000
+    with pytest.warns(fitting.NotConvergedWarning):
+        one = dcdjax.fit(similarity.load(matrix), num_topics=4, start="random", max_steps=3000, tol=0.0,
+                         key=0, progress=False)  # fmt: skip
+    np.testing.assert_allclose(record["objective"], one.record["objective"], rtol=1e-6)
+    np.testing.assert_allclose(dcdjax.Embedding.load(tmp_path / "model").W, one.W, atol=1e-4)
+    wrong = fitted(2, ("--matrix", matrix), tmp_path / "model", *options, "--seed", "1")
+    assert [status for *_, status in wrong] == [2, 3]
+    assert all("is of another run: key is [0, 1], there it is [0, 0]" in error for _, error, _ in wrong), (
+        wrong
+    )
 
 
 @pytest.fixture

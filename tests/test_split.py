@@ -235,3 +235,33 @@ for start in ("random", "spectral"):
     assert many.record["num_devices"] == 3 and one.record["num_devices"] == 1
     assert many.record["num_steps"] == one.record["num_steps"]
 """)
+
+
+def test_a_split_run_goes_on_wherever(tmp_path):
+    run(f"""
+import warnings; warnings.simplefilter("ignore")
+S = random_S(np.random.default_rng(0), 37)
+options = dict(num_topics=4, key=0, restarts=2, start="random", dtype=jnp.float64, tol=0.0, max_steps=60)
+whole = dcdjax.fit(S, devices=devices[:3], split=True, progress=False, **options)
+def until(most):
+    def tell(stage, done, *_):
+        if stage == "solving" and done >= most:
+            raise KeyboardInterrupt
+    return tell
+folder = {str(tmp_path)!r}
+runs._GROWTH = 1  # a step at a time
+for number, (some, split) in enumerate(((3, True), (2, False), (8, True), (1, None))):
+    cut = dcdjax.fit(S, devices=devices[:some], split=split, checkpoint=folder, checkpoint_every=0.0,
+                     progress=until(10 + 20 * number), **options)
+    assert cut.record["interrupted"]
+last = dcdjax.fit(S, devices=devices[:3], split=True, checkpoint=folder, progress=False, **options)
+assert last.record["resumed_at"] >= 70
+np.testing.assert_allclose(last.W, whole.W, atol=1e-10)
+assert last.record["num_steps"] == [60, 60]
+# On the same devices, to the bit.
+folder += "-same"
+cut = dcdjax.fit(S, devices=devices[:3], split=True, checkpoint=folder, progress=until(25), **options)
+assert cut.record["interrupted"]
+last = dcdjax.fit(S, devices=devices[:3], split=True, checkpoint=folder, progress=False, **options)
+np.testing.assert_array_equal(last.W, whole.W)
+""")
