@@ -121,7 +121,7 @@ def step(job: dict[str, Any]) -> dict[str, Any]:
     S = similarity.from_matrix(scipy.sparse.csr_array(scipy.sparse.load_npz(job["matrix"])))
     N, r, nonzeros = S.matrix.shape[0], job["topics"], S.matrix.nnz
     memory.stage("S")
-    options = {"split": True} if job["split"] else {}
+    options: dict[str, Any] = {"split": True} if job["split"] else {}
     laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices(), **options))
     memory.stage("layout")
     del S
@@ -189,9 +189,7 @@ def big(job: dict[str, Any]) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
     memory.stage("steps, compiled")
     history = (np.asarray(state.history.objective, np.float64) * float(laid_out.scale)).tolist()
-    pieces = {
-        type(piece).__name__: sum(by_device(piece)) / 1e6 for piece in laid_out.pieces
-    }
+    pieces = {type(piece).__name__: sum(by_device(piece)) / 1e6 for piece in laid_out.pieces}
     return {
         "words": S.matrix.shape[0],
         "nonzeros": int(S.matrix.nnz),

@@ -1,8 +1,8 @@
-"""A number of words, one of nonzeros and a seed enter; a symmetric S of Zipf's words with planted groups leaves.
+"""Numbers of words and of nonzeros and a seed enter; a symmetric S of Zipf's words in planted groups leaves.
 
-Word n is drawn with a frequency of 1 / (n + 1)^exponent. It meets words as if a text were read: as many as its
+Word n is as frequent as 1 / (n + 1)^exponent. It meets words as if a text were read: as many as its
 frequency gives it, with probability `loyalty` one of its own group, otherwise any, either way by frequency.
-S_ij = log(1 + how often i and j met). Rows are drawn some at a time, so that little more than S is in memory.
+S_ij = log(1 + how often i and j met). Rows are drawn some at a time: little more than S is in memory.
 """
 
 import itertools
@@ -40,7 +40,7 @@ def make(
 
     Args:
       num_words: N, the most frequent word first.
-      num_nonzeros: of S, both triangles; met within a few hundredths.
+      num_nonzeros: of S, both triangles; met within a tenth.
       seed: the same S for the same one, however many threads there are.
       num_groups: that words are assigned to at random.
       exponent: of Zipf's law.
