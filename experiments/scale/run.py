@@ -39,13 +39,9 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
 def scaling(folder: str, words: int, nonzeros: int, seconds: float) -> list[dict[str, Any]]:
     """One share and two of them, on one device and on two, a core for each."""
     paths, table = {}, []
-    for name, factors in {
-        "one share": (1, 1),
-        "two shares": (2, 2),
-        "two shares, a quarter": (2, 0.5),
-    }.items():
-        paths[name] = str(Path(folder) / f"{len(paths)}.npz")
-        size = {"words": factors[0] * words, "nonzeros": int(factors[1] * nonzeros)}
+    for name, shares in {"one share": 1, "two shares": 2}.items():
+        paths[name] = str(Path(folder) / f"{shares}.npz")
+        size = {"words": shares * words, "nonzeros": shares * nonzeros}
         ask({"what": "make", "matrix": paths[name], **size})
 
     def job(S: str, way: str, **more: Any) -> dict[str, Any]:
@@ -69,7 +65,6 @@ def scaling(folder: str, words: int, nonzeros: int, seconds: float) -> list[dict
         for asked, found in zip(pair, pool.map(ask, pair), strict=True):
             add(asked, found)
     alone("two shares", "one device", **one)
-    alone("two shares, a quarter", "one device", **one)
     alone("two shares", "one device, two threads", devices=1, cores=[0, 1])
     alone("two shares", "two devices", **two)
     alone("two shares", "one device, XLA", **one, native=False)
@@ -96,13 +91,9 @@ def summary(table: list[dict[str, Any]]) -> dict[str, Any]:
         found[way] = {"strong, speed-up": of("two shares", alone) / of("two shares", way)}
         if alone == "one device":
             found[way]["weak, efficiency"] = of("one share", alone) / of("two shares", way)
-    # t = a nonzeros r + b words r, of the same words and two numbers of nonzeros.
-    many, few = (
-        next(one for one in table if one["S"] == S and one["way"] == "one device")
-        for S in ("two shares", "two shares, a quarter")
-    )
-    of_nonzero = (many["step"] - few["step"]) / (many["nonzeros"] - few["nonzeros"])
-    of_word = (many["step"] - of_nonzero * many["nonzeros"]) / many["words"]
+    single = next(one for one in table if one["S"] == "two shares" and one["way"] == "one device")
+    of_nonzero = single["pass"] / single["nonzeros"]
+    of_word = (single["step"] - single["pass"]) / single["words"]
     found["one core"] = {
         "nanoseconds per nonzero and topic": 1e9 * of_nonzero / TOPICS,
         "nanoseconds per word and topic": 1e9 * of_word / TOPICS,
@@ -124,7 +115,8 @@ def line(entry: dict[str, Any]) -> str:
     sizes = (max(entry["S_MB_each"]), max(entry["state_MB_each"]), entry["temporary_MB_each"])
     each = " + ".join(f"{size:.0f}" for size in sizes)
     return (
-        f"{entry['S']:22} {entry['way']:26} {entry['step']:.3f} s a step (median {entry['step_median']:.3f}),"
+        f"{entry['S']:22} {entry['way']:26} {entry['step']:.3f} s a step"
+        f" (median {entry['step_median']:.3f}, pass {entry['pass']:.3f}),"
         f" on each device {each} MB of S, state, temporaries; peak {entry['peak_GB']:.2f} GB"
     )
 
