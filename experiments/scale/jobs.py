@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import zipf
+from cuts import cuts
 
 KIND = {"step": "exact", "over_relaxation": 1.0}
 GIGABYTE = 1e9
@@ -88,6 +89,14 @@ def can_split() -> bool:
     return "split" in inspect.signature(layout.prepare).parameters
 
 
+def placed(W: Any, laid_out: Any) -> Any:
+    """A start where S lies, split if the layout is."""
+    from dcdjax import sharding
+
+    own = getattr(laid_out, "placed", None)  # of layouts that can be split
+    return sharding.everywhere(W, laid_out.devices) if own is None else own(W)
+
+
 def by_device(tree: Any) -> list[int]:
     """Bytes of all arrays on each device."""
     import jax
@@ -115,7 +124,7 @@ def collectives(text: str) -> dict[str, float]:
 def step(job: dict[str, Any]) -> dict[str, Any]:
     """The seconds of a step on some devices, and what lies on each of them."""
     jax = begun(job)
-    from dcdjax import initialize, layout, sharding, similarity, solver, sweeps
+    from dcdjax import initialize, layout, similarity, solver, sweeps
 
     memory = Memory(job["most_GB"])
     S = similarity.from_matrix(scipy.sparse.csr_array(scipy.sparse.load_npz(job["matrix"])))
@@ -125,7 +134,7 @@ def step(job: dict[str, Any]) -> dict[str, Any]:
     laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices(), **options))
     memory.stage("layout")
     del S
-    W = sharding.everywhere(initialize.uniform(jax.random.key(job["seed"]), N, r), laid_out.devices)
+    W = placed(initialize.uniform(jax.random.key(job["seed"]), N, r), laid_out)
     begin = jax.jit(partial(solver.begin, max_steps=1000, **KIND))
     advance = jax.jit(partial(solver.advance, tol=0.0, **KIND))
     state = jax.block_until_ready(begin(W, laid_out))
@@ -227,74 +236,6 @@ def agreement(topics: np.ndarray, groups: np.ndarray) -> float:
 
     alone = entropy(both.sum(axis=0)) + entropy(both.sum(axis=1))
     return 2 * (alone - entropy(both)) / alone
-
-
-def cuts(job: dict[str, Any]) -> dict[str, Any]:
-    """How a large S would lie on accelerators, and in D x D blocks; nothing is computed on it."""
-    from dcdjax import layout, packing
-    from dcdjax.parallel import in_order
-
-    matrix = zipf.make(job["words"], job["nonzeros"], seed=job["seed"]).matrix
-    kind = layout._KINDS["accelerator"]
-    tiles, segments = packing.pack(
-        matrix,
-        divisor=1.0,
-        dtype=np.dtype(np.float32),
-        tile_size=kind.tile_size,
-        cells_per_nonzero=kind.cells_per_nonzero,
-        num_parts=1,
-    )
-    width = segments.columns.shape[1]
-    of_segments = sum(part.nbytes for part in (segments.rows, segments.columns, segments.values))
-    in_segments = int(np.count_nonzero(segments.values))
-    accelerator = {
-        "tiles": int(tiles.rows.size),
-        "nonzeros_in_tiles": 1 - in_segments / matrix.nnz,
-        "tiles_bytes_per_nonzero": tiles.values.nbytes / max(1, matrix.nnz - in_segments),
-        "segments_bytes_per_nonzero": of_segments / in_segments,
-        "bytes_per_nonzero": (tiles.values.nbytes + of_segments) / matrix.nnz,
-    }
-    del tiles, segments
-    rows_at_a_time = 2000
-
-    def blocks(D: int) -> dict[str, Any]:
-        """Words dealt out to D devices one by one, or by the run; a block is padded to the largest one."""
-        N, each = matrix.shape[0], -(-matrix.shape[0] // D)
-
-        def look(first: int) -> tuple[int, np.ndarray, np.ndarray]:
-            last = min(first + rows_at_a_time, N)
-            columns = matrix.indices[matrix.indptr[first] : matrix.indptr[last]]
-            rows = np.repeat(np.arange(last - first), np.diff(matrix.indptr[first : last + 1]))
-            dealt = np.bincount(rows * D + columns % D, minlength=(last - first) * D).reshape(-1, D)
-            in_runs = np.bincount(rows * D + columns // each, minlength=(last - first) * D).reshape(-1, D)
-            sums = []
-            for counts, owners in (
-                (dealt, np.arange(first, last) % D),
-                (in_runs, np.arange(first, last) // each),
-            ):
-                total = np.zeros((D, D), np.int64)
-                np.add.at(total, owners, -(-counts // width))
-                sums.append(total)
-            return int(sums[0].sum()), *sums
-
-        num_segments, dealt, in_runs = 0, np.zeros((D, D), np.int64), np.zeros((D, D), np.int64)
-        for _, (many, of_dealt, of_runs) in in_order(look, range(0, N, rows_at_a_time)):
-            num_segments, dealt, in_runs = num_segments + many, dealt + of_dealt, in_runs + of_runs
-        return {
-            "devices": D,
-            "nonzeros_per_row_of_block": matrix.nnz / N / D,
-            "slots_per_nonzero": num_segments * width / matrix.nnz,
-            "largest_block_dealt": float(dealt.max() / dealt.mean()),
-            "largest_block_in_runs": float(in_runs.max() / in_runs.mean()),
-        }
-
-    return {
-        "words": matrix.shape[0],
-        "nonzeros": int(matrix.nnz),
-        "width": width,
-        "accelerator": accelerator,
-        "blocks": [blocks(D) for D in job["blocks"]],
-    }
 
 
 def bandwidth(job: dict[str, Any]) -> dict[str, Any]:

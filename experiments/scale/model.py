@@ -59,8 +59,8 @@ class Measured:
       copy: GB/s that a core copies, read and written.
       S_bytes: of a nonzero as it would lie on an accelerator, in segments and in tiles.
       in_tiles: the share of nonzeros there.
-      state: what lies on a device besides S, in sizes of W: the solver's state.
-      temporary: what a step needs besides.
+      besides: S on a device that has all of W, in sizes of W: the solver's state, what a step needs.
+      besides_split: the same of a device that has some rows, in sizes of its share.
       blocks: of D x D of them: nonzeros of a row in each, slots for a nonzero, the largest over the mean.
       host: bytes for each nonzero at the worst moment from drawing S to the last step.
     """
@@ -72,8 +72,8 @@ class Measured:
     S_bytes_tiled: float
     cells: float
     in_tiles: float
-    state: float
-    temporary: float
+    besides: tuple[float, float]
+    besides_split: tuple[float, float]
     blocks: list[tuple[float, float, float]]
     host: float
 
@@ -93,7 +93,14 @@ class Measured:
 
 def measured(results: dict[str, Any]) -> Measured:
     core, big, cuts = results["summary"]["one core"], results["big"], results["cuts"]
-    whole = next(one for one in results["scaling"] if one["way"] == "two devices, XLA")
+
+    def besides(way: str, share: int) -> tuple[float, float]:
+        one = next(one for one in results["scaling"] if one["way"] == way)
+        sizes = max(one["state_MB_each"]), one["temporary_MB_each"]
+        return sizes[0] * share / one["W_MB"], sizes[1] * share / one["W_MB"]
+
+    of_whole = besides("two devices, XLA", 1)
+    can_split = any(one["split"] for one in results["scaling"])
     return Measured(
         of_nonzero=core["nanoseconds per nonzero and topic"],
         of_word=core["nanoseconds per word and topic"],
@@ -102,8 +109,11 @@ def measured(results: dict[str, Any]) -> Measured:
         S_bytes_tiled=cuts["accelerator"]["bytes_per_nonzero"],
         cells=cuts["accelerator"]["tiles_bytes_per_nonzero"] / FLOAT,
         in_tiles=cuts["accelerator"]["nonzeros_in_tiles"],
-        state=max(whole["state_MB_each"]) / whole["W_MB"],
-        temporary=whole["temporary_MB_each"] / whole["W_MB"],
+        besides=of_whole,
+        # If it was not measured: as the whole, and two blocks of W on their way.
+        besides_split=besides("two devices, W split, XLA", 2)
+        if can_split
+        else (of_whole[0], of_whole[1] + 2),
         blocks=[
             (one["nonzeros_per_row_of_block"], one["slots_per_nonzero"], one["largest_block_dealt"])
             for one in cuts["blocks"]
@@ -121,11 +131,11 @@ def gigabytes(r: int) -> float:
 
 
 def memory(m: Measured, r: int, D: int, way: str) -> float:
-    """GB on each device. Split, two blocks of W are on their way, one coming and one going."""
+    """GB on each device."""
     S = NONZEROS * m.S_bytes / 1e9
     if way == "replicated":
-        return S / D + (m.state + m.temporary) * gigabytes(r)
-    return S * m.slots(D) / m.slots(1) / D + (m.state + m.temporary + 2) * gigabytes(r) / D
+        return S / D + sum(m.besides) * gigabytes(r)
+    return S * m.slots(D) / m.slots(1) / D + sum(m.besides_split) * gigabytes(r) / D
 
 
 def fewest(m: Measured, r: int, device: Accelerator, way: str) -> int | None:

@@ -133,7 +133,8 @@ def page(results: dict[str, Any]) -> str:
         ["bytes of a nonzero in segments, padding and rows included", f"{m.S_bytes:.2f}"],
         ["bytes of a nonzero with an accelerator's tiles", f"{m.S_bytes_tiled:.2f}"],
         ["nonzeros in those tiles; cells of tiles for each", f"{m.in_tiles:.0%}; {m.cells:.1f}"],
-        ["besides S on each device: state; temporaries", f"{m.state:.1f} W; {m.temporary:.1f} W"],
+        ["besides S on a device: state; temporaries", "{:.1f} W; {:.1f} W".format(*m.besides)],
+        ["the same, W split", "{:.1f} W / D; {:.1f} W / D".format(*m.besides_split)],
         ["bytes of a nonzero on the host at the worst moment", f"{m.host:.0f}"],
     ]
     tiles = [
@@ -166,8 +167,8 @@ def page(results: dict[str, Any]) -> str:
             S_tiled=number(NONZEROS * m.S_bytes_tiled / 1e9),
             W_few=number(gigabytes(few)),
             W_many=number(gigabytes(many)),
-            besides=m.state + m.temporary,
-            besides_split=m.state + m.temporary + 2,
+            besides=sum(m.besides),
+            besides_split=sum(m.besides_split),
             memories=memories(m),
             host=m.host,
             host_GB=number(NONZEROS * m.host / 1e9),
@@ -198,9 +199,46 @@ def page(results: dict[str, Any]) -> str:
     )
 
 
+def readme(results: dict[str, Any]) -> str:
+    """The tables of README.md."""
+    found, big = results["summary"], results["big"]
+    ways = []
+    for one in results["scaling"]:
+        gains = found.get(one["way"], {}) if one["S"] == "two shares" else {}
+        each = (max(one["S_MB_each"]), max(one["state_MB_each"]), one["temporary_MB_each"])
+        ways.append(
+            [
+                f"{one['words']:,} words, {one['nonzeros'] / 1e6:.1f} M",
+                one["way"],
+                f"{one['step']:.3f} s",
+                *(
+                    f"{gains[name]:.2f}" if name in gains else ""
+                    for name in ("strong, speed-up", "weak, efficiency")
+                ),
+                " + ".join(f"{size:.0f}" for size in each),
+                f"{one['peak_GB']:.2f}",
+            ]
+        )
+    head = ["S", "way", "a step", "speed-up", "weak", "S + state + temporaries, MB on a device", "peak, GB"]
+    stages = [
+        [one["stage"], f"{one['seconds']:.1f}", f"{one['peak_GB']:.2f}", f"{one['after_GB']:.2f}"]
+        for one in big["stages"]
+    ]
+    return f"""{table(head, ways)}
+
+Two strangers at once: {found["two strangers, efficiency"]:.2f}
+
+{table(["stage", "seconds", "peak, GB", "after it, GB"], stages)}
+
+{big["words"]:,} words, {big["nonzeros"]:,} nonzeros: {big["step"]:.2f} s a step (median {big["step_median"]:.2f}), peak
+{big["peak_GB"]:.2f} GB, objective {big["objective"][0]:.4g} to {big["objective"][-1]:.4g}, groups {big["found_groups"]:.2f}
+"""
+
+
 def main() -> None:
     results = json.loads((HERE / "results.json").read_text())
     (HERE / "plan.md").write_text(page(results))
+    print(readme(results))
 
 
 if __name__ == "__main__":
