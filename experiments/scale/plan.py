@@ -230,8 +230,9 @@ Two strangers at once: {found["two strangers, efficiency"]:.2f}
 
 {table(["stage", "seconds", "peak, GB", "after it, GB"], stages)}
 
-{big["words"]:,} words, {big["nonzeros"]:,} nonzeros: {big["step"]:.2f} s a step (median {big["step_median"]:.2f}), peak
-{big["peak_GB"]:.2f} GB, objective {big["objective"][0]:.4g} to {big["objective"][-1]:.4g}, groups {big["found_groups"]:.2f}
+{big["words"]:,} words, {big["nonzeros"]:,} nonzeros: {big["step"]:.2f} s a step
+(median {big["step_median"]:.2f}), peak {big["peak_GB"]:.2f} GB,
+objective {big["objective"][0]:.4g} to {big["objective"][-1]:.4g}, groups {big["found_groups"]:.2f}
 """
 
 
