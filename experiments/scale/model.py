@@ -74,6 +74,7 @@ class Measured:
     in_tiles: float
     besides: tuple[float, float]
     besides_split: tuple[float, float]
+    split_was_measured: bool
     blocks: list[tuple[float, float, float]]
     host: float
 
@@ -114,6 +115,7 @@ def measured(results: dict[str, Any]) -> Measured:
         besides_split=besides("two devices, W split, XLA", 2)
         if can_split
         else (of_whole[0], of_whole[1] + 2),
+        split_was_measured=can_split,
         blocks=[
             (one["nonzeros_per_row_of_block"], one["slots_per_nonzero"], one["largest_block_dealt"])
             for one in cuts["blocks"]

@@ -34,6 +34,7 @@ from model import (
 
 HERE = Path(__file__).parent
 WAYS = ("replicated", "split", "grid")
+MOST_LOAD = 0.5  # of others, in cores
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:
@@ -134,7 +135,10 @@ def page(results: dict[str, Any]) -> str:
         ["bytes of a nonzero with an accelerator's tiles", f"{m.S_bytes_tiled:.2f}"],
         ["nonzeros in those tiles; cells of tiles for each", f"{m.in_tiles:.0%}; {m.cells:.1f}"],
         ["besides S on a device: state; temporaries", "{:.1f} W; {:.1f} W".format(*m.besides)],
-        ["the same, W split", "{:.1f} W / D; {:.1f} W / D".format(*m.besides_split)],
+        [
+            "the same, W split" + ("" if m.split_was_measured else " (**assumed**, not measured)"),
+            "{:.1f} W / D; {:.1f} W / D".format(*m.besides_split),
+        ],
         ["bytes of a nonzero on the host at the worst moment", f"{m.host:.0f}"],
     ]
     tiles = [
@@ -157,6 +161,7 @@ def page(results: dict[str, Any]) -> str:
             N=WORDS,
             n=NONZEROS,
             cores=results["machine"]["cores"],
+            quiet=quiet(results),
             rates=table(["", ""], rates),
             sheets=sheets(),
             usable=USABLE,
@@ -196,6 +201,18 @@ def page(results: dict[str, Any]) -> str:
             topics_ratio=number(2 * each / few),
             message=number(1000 * gigabytes(few) / 64),
         )
+    )
+
+
+def quiet(results: dict[str, Any]) -> str:
+    """Whether the seconds are worth anything."""
+    load = results.get("load_before")
+    if load is not None and load < MOST_LOAD:
+        return f"The machine was quiet: a load of {load:.1f} before."
+    known = "not recorded" if load is None else f"{load:.1f}"
+    return (
+        f"**The machine was not known to be quiet** (load before: {known}): all that follows from seconds, above "
+        "all how often W goes through memory, is provisional; bytes are not."
     )
 
 

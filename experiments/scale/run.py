@@ -133,7 +133,7 @@ def plot(results: dict[str, Any], target: Path) -> None:
     left.set_xlim(0, 2.3)
     left.set_xlabel("times as fast as one device on one core")
     left.set_title("strong scaling to two cores")
-    left.legend(loc="lower right")
+    left.legend(loc="upper right")
     stages = results["big"]["stages"]
     names = [one["stage"] for one in stages][::-1]
     middle.barh(names, [one["peak_GB"] for one in stages][::-1], color="#a8c4e0", label="peak")
@@ -155,7 +155,7 @@ def plot(results: dict[str, Any], target: Path) -> None:
     right.set_yscale("log", base=2)
     right.set_xlabel("D")
     right.set_title("S in D x D blocks")
-    right.legend()
+    right.legend(loc="upper left", fontsize="small")
     figure.tight_layout()
     figure.savefig(target, dpi=120)
 
@@ -166,7 +166,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     if (os.cpu_count() or 1) < 2:
         raise SystemExit("two cores are needed")
-    began, small = time.perf_counter(), 20 if quick else 1
+    began, small, load = time.perf_counter(), 20 if quick else 1, os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         table = scaling(folder, WORDS // (4 if quick else 1), NONZEROS // small, 1.0 if quick else 6.0)
     found = summary(table)
@@ -191,6 +191,7 @@ def main() -> None:
         "seed": SEED,
         "topics": TOPICS,
         **machine(),
+        "load_before": load,  # of others: above a few tenths, the seconds are not to be trusted
         **bandwidth,
         "scaling": table,
         "summary": found,
