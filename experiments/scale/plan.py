@@ -211,8 +211,8 @@ def quiet(results: dict[str, Any]) -> str:
         return f"The machine was quiet: a load of {load:.1f} before."
     known = "not recorded" if load is None else f"{load:.1f}"
     return (
-        f"**The machine was not known to be quiet** (load before: {known}): all that follows from seconds, above "
-        "all how often W goes through memory, is provisional; bytes are not."
+        f"**The machine was not known to be quiet** (load before: {known}): all that follows from seconds, "
+        "above all how often W goes through memory, is provisional; bytes are not."
     )
 
 
