@@ -259,5 +259,10 @@ def padded(segments: Segments, num_segments: int) -> Segments:
 
 
 def _padded(array: np.ndarray, missing: int) -> np.ndarray:
-    # A copy only where something is missing: the arrays are as large as S.
-    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1)) if missing else array
+    # A copy only where something is missing: the arrays are as large as S. JAX takes it over without another.
+    if not missing:
+        return array
+    padded = _aligned((array.shape[0] + missing, *array.shape[1:]), array.dtype)
+    padded[: array.shape[0]] = array
+    padded[array.shape[0] :] = 0
+    return padded

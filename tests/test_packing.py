@@ -66,6 +66,20 @@ def test_every_nonzero_once(num_words, density, tile_size, cells, num_parts, num
         assert share.parts[0] == 0
 
 
+@pytest.mark.parametrize("num_segments", [3, 33, 3333, 333333])
+def test_padded_shares_begin_where_jax_takes_them_over(num_segments):
+    segments = packing.Segments(
+        parts=np.array([0, num_segments // 3, num_segments], np.int32),
+        rows=np.arange(num_segments, dtype=np.int32),
+        columns=np.zeros((num_segments, 16), np.int32),
+        values=np.ones((num_segments, 16), np.float32),
+    )
+    short, _ = packing.share_segments(segments, 2)
+    assert short.values.sum() == num_segments // 3 * 16
+    for array in (short.rows, short.columns, short.values):
+        assert array.ctypes.data % 64 == 0
+
+
 def test_tiles_are_where_S_is_dense():
     S = np.zeros((12, 12))
     S[:4, :4] = S[:4, 4:8] = S[4:8, :4] = 1.0
