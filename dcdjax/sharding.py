@@ -148,40 +148,41 @@ def summed(function: Callable[..., Any], mesh: Mesh | None, shared: Any, split: 
     )(shared, split)
 
 
-def around(function: Callable[..., Any], mesh: Mesh, rows: Any, theirs: Array, split: Any) -> Any:
-    """The sum of function(rows, theirs, piece) over the blocks of all devices, which go around.
+def around(
+    function: Callable[..., tuple[Array, Array]], mesh: Mesh, rows: Any, theirs: Array, split: Any
+) -> tuple[Array, Array]:
+    """Lets each device's rows meet those of all devices, whose blocks go around.
 
     Args:
-      function: of a device's own block of the rows, that of another, and its piece for this one; returns a
-        block of rows and a number.
+      function: of what was summed so far, a block of rows and a number; of a device's own block of the rows,
+        that of another, and its piece for this one. Returns the sums with what these add to them.
       mesh: the devices.
       rows: arrays that are split by rows, or None.
-      theirs: an array that is split by rows, whose blocks go around.
+      theirs: an array that is split by rows, whose blocks go around. Sums are blocks like these.
       split: shares of all devices, each with a leading axis of rounds: in round n device d meets the block of
         device d + n.
 
     Returns:
-      The sum of blocks, split by rows in the same way; that of numbers, of all devices.
+      The sums, split by rows in the same way; the number summed over devices too.
     """
     before = [(n, (n - 1) % mesh.size) for n in range(mesh.size)]
 
-    def of_own(rows: Any, theirs: Array, split: Any) -> Any:
+    def of_own(rows: Any, theirs: Array, split: Any) -> tuple[Array, Array]:
         split = _own_share(split)
 
-        def met(theirs: Array, n: Any) -> Any:
+        def met(so_far: tuple[Array, Array], theirs: Array, n: Any) -> tuple[Array, Array]:
             piece = jax.tree.map(lambda array: lax.dynamic_index_in_dim(array, n, keepdims=False), split)
-            return function(rows, theirs, piece)
+            return function(so_far, rows, theirs, piece)
 
-        def meet(n: Array, so_far: Any) -> Any:
-            total, theirs = so_far
+        def meet(n: Array, carried: Any) -> Any:
+            so_far, theirs = carried
             # The next block is on its way while this one is worked on.
             coming = lax.ppermute(theirs, _AXIS, before)
-            return jax.tree.map(jnp.add, total, met(theirs, n)), coming
+            return met(so_far, theirs, n), coming
 
-        shapes = jax.eval_shape(met, theirs, 0)
-        nothing = jax.tree.map(lambda array: jnp.zeros(array.shape, array.dtype), shapes)
-        total, theirs = lax.fori_loop(0, mesh.size - 1, meet, (nothing, theirs))
-        block, number = jax.tree.map(jnp.add, total, met(theirs, mesh.size - 1))
+        nothing = (jnp.zeros_like(theirs), jnp.zeros((), theirs.dtype))
+        so_far, theirs = lax.fori_loop(0, mesh.size - 1, meet, (nothing, theirs))
+        block, number = met(so_far, theirs, mesh.size - 1)
         return block, lax.psum(number, _AXIS)
 
     out_specs = (PartitionSpec(_AXIS), _EVERYWHERE)

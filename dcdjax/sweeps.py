@@ -62,9 +62,10 @@ def _around(W: Float[Array, "rows topics"], layout: Layout, *, plain: bool) -> S
     assert layout.mesh is not None
     (segments,) = layout.pieces
 
-    def met(W_over_s: Array | None, theirs: Array, piece: Segments) -> tuple[Array, Array]:
-        nothing = Sweep(ZW=jnp.zeros_like(theirs), log_likelihood=jnp.zeros((), theirs.dtype))
-        found = _of_segments(nothing, theirs, W_over_s, piece, layout)
+    def met(so_far: Any, W_over_s: Array | None, theirs: Array, piece: Segments) -> tuple[Array, Array]:
+        found = _of_segments(Sweep(*so_far), theirs, W_over_s, piece, layout)
+        if layout.num_threads:  # the kernel begins anew each time
+            return so_far[0] + found.ZW, so_far[1] + found.log_likelihood
         return found.ZW, found.log_likelihood
 
     W_over_s = None if plain else W / jnp.sum(W, axis=0, keepdims=True)
