@@ -341,8 +341,8 @@ def start(folder, output, options) -> Any:
 @pytest.mark.parametrize(
     "options",
     [
-        {"num_topics": (3, 6), "restarts": 2, "max_steps": 30},
-        {"num_topics": 4, "restarts": 3, "start": "random", "combine": "best", "max_steps": 40},
+        {"num_topics": (3, 6), "restarts": 2, "max_steps": 90},
+        {"num_topics": 4, "restarts": 3, "start": "random", "combine": "best", "max_steps": 120},
     ],
     ids=["consensus", "best"],
 )

@@ -128,5 +128,3 @@ METHODS: dict[str, Callable[[str], Learned]] = {
     "PPMI-SVD, power 0.5, contexts": partial(ppmi_svd, power=0.5, contexts=True),
     "NMF (KL)": partial(nmf, max_iter=30),
 }
-# An hour on two cores.
-TOO_LONG = {("NMF (KL)", "Wikipedia 100 MB")}
