@@ -191,7 +191,9 @@ def _fit(command: Any) -> None:
     group = parser.add_argument_group("the text")
     group.add_argument("--window", type=_whole(1), help="the largest distance of words near each other "
                        "(default: 8)")  # fmt: skip
-    group.add_argument("--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: linear")
+    group.add_argument(
+        "--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: harmonic"
+    )
     group.add_argument("--max-words", type=_whole(1), help="the most frequent words (default: 20000)")
     group.add_argument("--min-count", type=_whole(1), help="leave out words that occur less often")
     group.add_argument("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")

@@ -69,8 +69,8 @@ def fit(chosen: Namespace) -> int:
         if embedding.record["interrupted"] and model_files.is_model(folder):
             # Who stops a run that was started by mistake wants the old model back.
             folder = f"{folder}-interrupted"
-        if processes.is_first():
-            save(embedding, folder)
+        # The others wait for it.
+        processes.by_first(lambda: save(embedding, folder))
     if not processes.is_first():
         pass
     elif chosen.json:

@@ -67,6 +67,19 @@ class Deal:
             return W
         return jnp.where(self.held()[:, None], W, 0)
 
+    def filled(self, W: Array) -> Array:
+        """Ones where a row is nobody's: zeros have no sum to be divided by. Of the rows of all devices."""
+        if self.num_rows == self.num_words:
+            return W
+        return jnp.where(self.held()[:, None], W, 1)
+
+    def filled_last(self, own: Array, device: Array) -> Array:
+        """The first row in place of one that is nobody's, of one device: a step can be taken from it."""
+        if self.num_rows == self.num_words:
+            return own
+        held = (self.each - 1) * self.num_devices + device < self.num_words
+        return own.at[-1].set(jnp.where(held, own[-1], own[0]))
+
     def blank_last(self, own: Array, device: Array) -> Array:
         """The same, of the rows of one device, without another pass over them."""
         if self.num_rows == self.num_words:

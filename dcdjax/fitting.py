@@ -113,7 +113,9 @@ def fit(
       max_steps: as in `solve`; if not given, 500 for S, 200 for text.
       over_relaxation: as in `solve`; if not given, 1.9 for S, 1 for text.
       dtype: float32, or float64 where JAX is configured for it.
-      devices: to solve on, or a mesh of them; all if not given, of all processes: see `processes.join`.
+      devices: to solve on, or a mesh of them; all if not given, of all processes: see `processes.join`. From
+        the same start each number of them gives the same, to rounding. Where W is split, clusters of a
+        spectral start in float32 may fall out differently on another number, as they do by another key.
       split: W by rows, and S with them, over all devices, for what does not fit on one of them; always so
         where devices are of several processes. See `layout.prepare`.
       checkpoint: a folder to save in while it solves. The same call with it goes on from there, on whatever
@@ -166,6 +168,7 @@ def fit(
     if words is not None and not matrix_given:
         raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
 
+    home = ExitStack()
     with ExitStack() as stack:
         tell = _progress(progress, stack)
         stack.enter_context(processes.watched())
@@ -188,7 +191,8 @@ def fit(
             "smoothing": float(chosen["smoothing"]), **options, "dtype": jnp.dtype(dtype).name,
         }  # fmt: skip
         run = _run(given, settings, key)
-        processes.agree({**run, "checkpoint": checkpoint is not None})
+        on = [device.id for device in devices]
+        processes.agree({**run, "checkpoint": checkpoint is not None, "devices": on, "split": split})
         about = {"num_devices": len(devices), "versions": provenance.versions()}
         kept = None if checkpoint is None else keeper.opened(folder, checkpoint_every, run, about)
         tell("starting", 0, num_starts, "starts")
@@ -200,6 +204,8 @@ def fit(
             starts, layouts, **options, only_best=combine == "best", keeper=kept, progress=tell
         )
         used = _usable(finished, num_starts, options["tol"], combine)
+        if layouts[0].deal is not None:  # what follows may be too large for a device, too
+            home.enter_context(jax.default_device(sharding.host()))
         blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
     objectives = [float(solution.objective) for solution in finished]
     record = {
@@ -222,7 +228,8 @@ def fit(
     }
     if kept is not None and kept.resumed_at is not None:
         record["resumed_at"] = kept.resumed_at  # steps
-    return _embedding(given, blocks, combine, key, finished, record)
+    with home:
+        return _embedding(given, blocks, combine, key, finished, record)
 
 
 # --- What was asked for -----------------------------------------------------------------------------
@@ -307,7 +314,7 @@ def _starts(
     """Each is made when a device is free for it."""
     of_each = [num_topics for num_topics in resolutions for _ in range(restarts)]
     if start == "random":
-        keys = jax.random.split(key, len(of_each))
+        keys = jax.random.split(layout.beside_starts(key), len(of_each))
         make = partial(initialize.uniform, dtype=layout.scale.dtype)
         return [partial(make, k, layout.num_words, r) for k, r in zip(keys, of_each, strict=True)]
     of_vectors, of_starts = jax.random.split(layout.beside_starts(key))
@@ -371,7 +378,8 @@ def _usable(finished: list[Solution], num_starts: int, tol: float, combine: Comb
             f"of W is {change:.2g}, tol is {tol:g}; raise max_steps, or tol to be content with less"
         )
     if combine == "best":
-        return [min(whole + stopped, key=lambda solution: float(solution.objective))]
+        candidates = [one for one in whole + stopped if len(one.W)]
+        return [min(candidates, key=lambda solution: float(solution.objective))]
     # One that has hardly begun would blur what the others learned.
     return whole or stopped
 

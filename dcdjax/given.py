@@ -102,7 +102,7 @@ def checked_weights(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{min(options)} is an option of the weighting 'ppmi', not of {name!r}")
     weights = {**presets.ppmi(), **options}
     weighting.check(name, **weights)
-    return {"weighting": name, **weights}
+    return {"weighting": name, **{option: float(value) for option, value in weights.items()}}
 
 
 def _refuse(options: Mapping[str, Any], given: str) -> None:

@@ -7,13 +7,15 @@ address: the first one waits for all others, and tells each of them how it went.
 import json
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from typing import Any
 
 _PACKAGES = ("dcdjax", "jax", "jaxlib")
 _LONGEST = 1 << 12  # of a message
 _SECONDS_BETWEEN_CALLS = 0.1
+_SECONDS_PER_MESSAGE = 2.0
+_SECONDS_PER_LOOK = 1.0  # whether those who wait are still there
 
 
 class ProcessError(RuntimeError):
@@ -37,7 +39,7 @@ def meet(host: str, port: int, num_processes: int, rank: int, timeout: float) ->
     until = time.monotonic() + timeout
     where = f"{host}:{port}"
     if rank:
-        _call(where, (host, port), own, until, timeout)
+        _call(where, (host.strip("[]"), port), own, until, timeout)
     elif num_processes > 1:
         _receive(where, port, own, until, timeout)
 
@@ -69,36 +71,57 @@ def _receive(where: str, port: int, own: dict[str, Any], until: float, timeout: 
         server = socket.create_server(("", port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise ProcessError(f"coordinator {where}: {error.strerror or error}") from error
-    lines: list[socket.socket] = []
-    ranks: set[int] = set()
-    wrong = ""
+    lines: dict[int, socket.socket] = {}
+    wrong, refused = "", []
     with ExitStack() as stack:
         stack.enter_context(server)
-        while not wrong and len(ranks) < own["processes"] - 1 and time.monotonic() < until:
-            server.settimeout(max(0.01, until - time.monotonic()))
+        while not wrong and time.monotonic() < until:
+            # Who has given up, or was ended, may come again.
+            lines = {rank: line for rank, line in lines.items() if _is_open(line)}
+            if len(lines) == own["processes"] - 1:
+                break
+            server.settimeout(max(0.01, min(_SECONDS_PER_LOOK, until - time.monotonic())))
             try:
                 line, _ = server.accept()
-                stack.enter_context(line)
-                line.settimeout(max(0.01, until - time.monotonic()))
-                caller = _heard(line)
-                rank = int(caller["rank"])
-            except (OSError, ValueError, KeyError, TypeError):  # nobody in time; or nobody whom we know
+            except OSError:  # nobody so far
                 continue
-            wrong = _difference(own, caller, rank, ranks)
-            lines.append(line)
-            ranks.add(rank)
-        missing = sorted(set(range(1, own["processes"])) - ranks)
+            stack.enter_context(line)
+            try:
+                line.settimeout(_SECONDS_PER_MESSAGE)
+                caller = _heard(line)
+                rank = caller["rank"]
+                if type(rank) is not int:
+                    raise TypeError("a rank is a whole number")
+            except Exception:  # nobody whom we know: whatever a stranger says must not end us
+                line.close()
+                continue
+            wrong = _difference(own, caller, rank, {n for n, one in lines.items() if _is_open(one)})
+            if wrong:
+                refused.append(line)
+            else:
+                lines[rank] = line
+        missing = sorted(set(range(1, own["processes"])) - lines.keys())
         if missing and not wrong:
             names = ", ".join(map(str, missing))
             wrong = f"rank {names} of {own['processes']} did not come to {where} within {timeout:g} s"
-        for line in lines:
-            try:
+        for line in (*lines.values(), *refused):
+            with suppress(OSError, ValueError):
+                line.settimeout(_SECONDS_PER_MESSAGE)
                 line.sendall(json.dumps({"error": wrong}).encode() + b"\n")
                 _heard(line)  # until it is closed: whoever closes first cannot use the port at once
-            except (OSError, ValueError):
-                continue
     if wrong:
         raise ProcessError(wrong)
+
+
+def _is_open(line: socket.socket) -> bool:
+    """Whether whoever called is still there; nobody says more than one message."""
+    line.setblocking(False)
+    try:
+        return line.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _difference(own: dict[str, Any], caller: dict[str, Any], rank: int, ranks: set[int]) -> str:
@@ -114,8 +137,9 @@ def _difference(own: dict[str, Any], caller: dict[str, Any], rank: int, ranks: s
 
 def _heard(line: socket.socket) -> dict[str, Any]:
     """One message, which ends with its line."""
-    text = b""
+    text, until = b"", time.monotonic() + (line.gettimeout() or 0)
     while not text.endswith(b"\n"):
+        line.settimeout(max(0.001, until - time.monotonic()))  # for all of it
         more = line.recv(_LONGEST)
         text += more
         if not more or len(text) > _LONGEST:

@@ -197,6 +197,8 @@ def _groups(devices: Sequence[Any], num_starts: int) -> list[list[Any]]:
 def _is_split(devices: Sequence[Any], split: bool | None) -> bool:
     """Whether W is to be, of which a single device has all anyway."""
     foreign = len(sharding.own(devices)) < len(devices)
+    if foreign and {device.process_index for device in devices} != set(range(processes.number())):
+        raise ValueError("devices must be of this process alone, or some of each process")
     if foreign and split is False:
         raise ValueError("split=False, but the devices are those of several processes")
     return foreign or (bool(split) and len(devices) > 1)
@@ -268,17 +270,21 @@ def _facts(rows: scipy.sparse.csr_array, first: int, step: int) -> np.ndarray:
     return np.array([largest, total, first + step * weakest, strongest[weakest]])
 
 
+def _together(facts: np.ndarray) -> np.ndarray:
+    """Facts of several shares as those of one."""
+    largest = facts[:, 0].max()
+    return np.array([largest, (facts[:, 0] / largest * facts[:, 1]).sum(), *facts[facts[:, 3].argmin(), 2:]])
+
+
 def _scale(facts: np.ndarray, num_words: int, dtype: Any) -> float:
     """The mean row sum of S, of which a word must have enough for the dtype to see."""
-    facts = np.atleast_2d(facts)
-    largest, limits = facts[:, 0].max(), jnp.finfo(dtype)
-    mean = float((facts[:, 0] / largest * facts[:, 1]).sum()) / num_words
-    scale = float(largest) * mean
+    largest, total, word, strongest = _together(np.atleast_2d(facts)).tolist()
+    mean, limits = total / num_words, jnp.finfo(dtype)
+    scale = largest * mean
     if not float(limits.tiny) <= scale <= float(limits.max):
         raise ValueError(
             f"S has a mean row sum of {scale:.3g}, which {limits.dtype} cannot hold: divide S by it"
         )
-    _, _, word, strongest = facts[facts[:, 3].argmin()]
     if strongest / largest / mean < 2 * float(limits.tiny):  # of which a tile may keep half
         raise ValueError(
             f"S: all entries of word {int(word)} are below {2 * limits.tiny:.1e} of the mean row "
@@ -300,7 +306,7 @@ def _dealt(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTyp
     own = [number for number, device in enumerate(devices) if device in sharding.own(devices)]
     rows = {number: S.rows(number, len(devices)) for number in own}
     facts = np.stack([_facts(share, number, len(devices)) for number, share in rows.items()])
-    scale = _scale(processes.exchanged(facts).reshape(-1, facts.shape[1]), S.num_words, dtype)
+    scale = _scale(processes.exchanged(_together(facts)), S.num_words, dtype)
     name, num_threads, num_parts = _way(sharding.own(devices))
     cuts = [
         rounds.cut(

@@ -42,7 +42,7 @@ _SETTINGS = {"default": _DEFAULT, "paper": _PAPER}
 # Of S that is given. Between the groups of a graph there are plateaus to be crossed.
 _OF_MATRIX = {"restarts": 1, "over_relaxation": 1.9, "tol": 1e-3, "max_steps": 500, "smoothing": 0.0}
 _COUNTING = {
-    "default": MappingProxyType({"window": 8, "distance_weighting": "linear"}),
+    "default": MappingProxyType({"window": 8, "distance_weighting": "harmonic"}),
     "paper": MappingProxyType({"window": 8, "distance_weighting": "flat"}),
 }
 _PPMI = MappingProxyType({"context_exponent": 0.75, "shift": 0.0, "frequency_exponent": 0.15})

@@ -1,7 +1,8 @@
 """Other processes are joined, on this machine or others; what each of them says reaches all.
 
-Processes work as one: each calls the same functions in the same order. One that does not, or is gone, ends
-the others with an error within the time that was stated when they were joined.
+Processes work as one: each calls the same functions in the same order. One that is gone, or stopped, ends the
+others with an error within the time that was stated when they were joined. One that lives but does something
+else, such as to show an error in a notebook, the others wait for as long as JAX does: half an hour on CPUs.
 """
 
 import inspect
@@ -25,7 +26,9 @@ Result = TypeVar("Result")
 # For a peer to appear, or to say that it is still there.
 TIMEOUT = 60.0
 # Where clusters say how many tasks there are, and which one this is; JAX knows those too.
-_CLUSTERS = ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri", "TPU_WORKER_HOSTNAMES", "KUBERNETES_SERVICE_HOST")
+_CLUSTERS = ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri", "TPU_WORKER_HOSTNAMES", "JAX_COORDINATOR_ADDRESS")
+# Bytes sent to all at a time.
+_PIECE = 1 << 26
 # In the messages of what fails with the connection to another process.
 _NETWORK = ("Gloo", "gloo", "coordination service", "Connection reset", "NCCL")
 
@@ -69,7 +72,7 @@ def join(
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise ValueError(f"coordinator must be HOST:PORT, got {coordinator!r}")
         greetings.meet(host, int(port), num_processes, rank, timeout)
-    elif not any(name in os.environ for name in (*_CLUSTERS, "JAX_COORDINATOR_ADDRESS")):
+    elif not any(name in os.environ for name in _CLUSTERS):
         raise ValueError(
             "coordinator is missing, and the environment is not that of a cluster which JAX knows"
         )
@@ -86,7 +89,7 @@ def join(
     except Exception as error:
         who = "the processes" if coordinator is None else f"rank {rank} of {num_processes} at {coordinator}"
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ProcessError(f"{who} did not meet the others within {timeout:g} s: {reason}") from error
+        raise ProcessError(f"{who} cannot join the others: {reason}") from error
 
 
 def _limits(timeout: float) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def agree(facts: Mapping[str, Any]) -> None:
 
 def _texts(text: str) -> list[str]:
     """What each process says."""
-    encoded = text.encode()
+    encoded = text.encode(errors="backslashreplace")
     lengths = exchanged(np.int64(len(encoded)))
     padded = np.zeros(max(1, int(lengths.max())), np.uint8)
     padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
@@ -183,11 +186,11 @@ def by_first(function: Callable[[], Result]) -> Result | Any:
     if is_first():
         try:
             result = function()
-        except (OSError, ValueError) as raised:
+        except Exception as raised:
             if number() == 1:
                 raise
             error = raised
-    said = _texts(str(error or ""))[0]
+    said = _texts("" if error is None else str(error) or type(error).__name__)[0]
     if error is not None:
         raise error
     if said:
@@ -202,9 +205,10 @@ def from_first(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, dtype, shape in json.loads(_texts(json.dumps(plan))[0]):
         content = np.zeros(math.prod(shape) * np.dtype(dtype).itemsize, np.uint8)
         if is_first():
-            content = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
-        if content.size:
-            content = np.asarray(multihost_utils.broadcast_one_to_all(content))
+            content[:] = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
+        for begin in range(0, content.size, _PIECE):  # each goes by way of every device
+            part = content[begin : begin + _PIECE]
+            part[:] = np.asarray(multihost_utils.broadcast_one_to_all(part))
         found[name] = content.view(dtype).reshape(shape)
     return found
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -147,29 +147,36 @@ def solve_all(
         report(remark)
         return chunk
 
-    try:
-        report("")
-        with ExitStack() as stack:
-            # Processes are interrupted together, between chunks, which are as long on all of them.
-            several = processes.number() > 1
-            heard = stack.enter_context(interruption_held()) if several else None
+    def advance_together(chunk: int) -> int:
+        """The same on several processes, of which an interruption of one, between chunks, is one of all."""
+        heard = False
+        try:
+            chunk = advance(chunk)
+        except KeyboardInterrupt:  # of who is told how far it has come, after the chunk
+            heard = True
+        interrupted, chunk = processes.together(heard or stop.waits(), chunk)
+        if interrupted:
+            raise KeyboardInterrupt
+        return chunk
+
+    several = processes.number() > 1
+    with interruption_held(hold=several, deliver=False) as stop:
+        try:
+            if not several:
+                report("")
             while waiting or any(lane.busy for lane in lanes):
-                chunk = advance(chunk)
-                if heard is not None:
-                    interrupted, chunk = processes.together(heard(), chunk)
-                    if interrupted:
-                        raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        for lane in lanes:
-            lane.arrive()  # Python must not end while a device is still at work: it would crash
-        keep(states=True)
-        for lane in lanes:
-            if lane.busy and lane.num_steps:
-                solutions[lane.number] = lane.solution()
-        if not solutions:
-            raise
-        if only_best:
-            _forget(solutions)
+                chunk = advance_together(chunk) if several else advance(chunk)
+        except KeyboardInterrupt:
+            for lane in lanes:
+                lane.arrive()  # Python must not end while a device is still at work: it would crash
+            keep(states=True)
+            for lane in lanes:
+                if lane.busy and lane.num_steps:
+                    solutions[lane.number] = lane.solution()
+            if not solutions:
+                raise
+            if only_best:
+                _forget(solutions)
     return [solutions[number] for number in sorted(solutions)]
 
 
@@ -246,11 +253,25 @@ def on_devices(state: State, layout: Layout) -> State:
     return rest._replace(**rows)
 
 
+@dataclass(frozen=True)
+class _Held:
+    """The signals that were heard while they were held."""
+
+    numbers: list[int]
+
+    def waits(self) -> bool:
+        return bool(self.numbers)
+
+
 @contextmanager
-def interruption_held() -> Iterator[Callable[[], bool]]:
+def interruption_held(*, hold: bool = True, deliver: bool = True) -> Iterator[_Held]:
     """Lets Ctrl-C wait: interrupted while it compiles, JAX goes on unseen, and crashes when Python ends.
 
-    SIGTERM waits too, where somebody turns it into the same. Yields a function that says whether one waits.
+    SIGTERM waits too, where somebody turns it into the same.
+
+    Args:
+      hold: False does nothing.
+      deliver: what was heard, in the end; otherwise whoever holds it sees to it.
     """
     heard: list[int] = []
 
@@ -258,17 +279,17 @@ def interruption_held() -> Iterator[Callable[[], bool]]:
         heard.append(number)
 
     before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # the only one to be interrupted
+    if hold and threading.current_thread() is threading.main_thread():  # the only one to be interrupted
         if signal.getsignal(signal.SIGINT) is not None:  # None: not Python's to set back
             before[signal.SIGINT] = signal.signal(signal.SIGINT, hear)
         if callable(signal.getsignal(signal.SIGTERM)):
             before[signal.SIGTERM] = signal.signal(signal.SIGTERM, hear)
     try:
-        yield lambda: bool(heard)
+        yield _Held(heard)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in heard:
+        for number in heard if deliver else ():
             signal.raise_signal(number)
 
 
@@ -277,7 +298,8 @@ def _forget(solutions: dict[int, Solution]) -> None:
         solution = solutions[number]
         return _failed(solution), float(solution.objective), number  # of equals the first
 
-    best = min(solutions, key=rank)
+    # Of an earlier run only the W of the best may be left, or not even that.
+    best = min([number for number, one in solutions.items() if len(one.W)] or solutions, key=rank)
     for number, solution in solutions.items():
         if number != best:
             solutions[number] = solution._replace(W=solution.W[:0])

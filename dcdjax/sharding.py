@@ -7,6 +7,7 @@ several processes: each of these puts on its own ones what lies there.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from jaxtyping import Array
 
 _AXIS = "devices"
 _EVERYWHERE = PartitionSpec()
+# Bytes that are gathered from all processes at a time.
+_PIECE = 1 << 26
 
 
 def checked(devices: Any) -> list[Any]:
@@ -99,7 +102,20 @@ def on_host(array: Any) -> np.ndarray:
     """The whole of an array, of which other processes may have some; then all of them ask at once."""
     if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+    # Some columns at a time: these go by way of every device, for which all may be too large.
+    num_columns = array.shape[-1]
+    width = max(1, min(num_columns, _PIECE * num_columns // array.nbytes))
+    whole = np.empty(array.shape, array.dtype)
+    for begin in range(0, num_columns, width):
+        begin = min(begin, num_columns - width)  # the last ones begin earlier: one size to compile for
+        some = _columns(array, begin, width=width)
+        whole[..., begin : begin + width] = multihost_utils.process_allgather(some, tiled=True)
+    return whole
+
+
+@partial(jax.jit, static_argnames="width")
+def _columns(array: Array, begin: Any, *, width: int) -> Array:
+    return lax.dynamic_slice_in_dim(array, begin, width, axis=array.ndim - 1)
 
 
 def host() -> Any:

@@ -9,7 +9,6 @@ to which the solver fits W closely; what its neighbors have in common is not.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -42,12 +41,9 @@ def smoothed(
     Returns:
       The mean, of which one product with S is most of the work.
     """
-
-    def filled(W: Array) -> Array:
-        """With something in the rows that are nobody's, where W is split: zeros have no sum."""
-        return W if layout.deal is None else jnp.where(layout.deal.held()[:, None], W, 1)
-
-    W = on_simplex(filled(W))
+    deal = layout.deal
+    W = on_simplex(W if deal is None else deal.filled(W))
     # The rows of W sum to one, those of S W to what those of S do.
-    of_neighbors = on_simplex(filled(product(W, layout)))
+    of_neighbors = product(W, layout)
+    of_neighbors = on_simplex(of_neighbors if deal is None else deal.filled(of_neighbors))
     return on_simplex((1 - share)[:, None] * W + share[:, None] * of_neighbors)

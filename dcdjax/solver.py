@@ -234,7 +234,7 @@ def begin(
 ) -> State:
     """The state before the first step, on the simplex unless the paper is to be followed; takes one sweep."""
     if step == "exact" or over_relaxation != 1:
-        W = decomposition.on_simplex(W)
+        W = _on_simplex(W, layout)
     W = _blank(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), layout)
     ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
@@ -281,7 +281,7 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
     if step == "relaxed":
         # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
         # it be compared, between restarts or with the exact step. This takes one more sweep.
-        W = _blank(decomposition.on_simplex(state.W), layout)
+        W = _blank(_on_simplex(state.W, layout), layout)
         objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
     stopped = jnp.where(state.status == Status.RUNNING.value, Status.MAX_STEPS.value, state.status)
     return Solution(
@@ -365,6 +365,8 @@ def _moved(
         return sharding.by_rows(rows_step, layout.mesh, shared, state.W, state.ZW)
 
     def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
+        if not native_too:  # where all rows go on until the last one is done
+            W, ZW = (deal.filled_last(array, device) for array in (W, ZW))
         return deal.blank_last(rows_step(shared, W, ZW), device)
 
     assert layout.mesh is not None
@@ -374,6 +376,10 @@ def _moved(
 def _residual(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, ""]:
     distances = jnp.abs(jnp.sum(W, axis=1) - 1)
     return jnp.max(distances if layout.deal is None else jnp.where(layout.deal.held(), distances, 0))
+
+
+def _on_simplex(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
+    return decomposition.on_simplex(W if layout.deal is None else layout.deal.filled(W))
 
 
 def _blank(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
@@ -438,9 +444,11 @@ def _arguments(
     name = "W_batch" if batched else "W"
     if isinstance(S, Layout) and not (devices is None and split is None):
         raise ValueError(f"{'split' if devices is None else 'devices'}: S is a layout, prepared for its own")
-    on_host = split or (isinstance(S, Layout) and S.deal is not None)  # it may be too large for a device
+    # It may be too large for a device.
+    on_host = S.deal is not None if isinstance(S, Layout) else split or jax.process_count() > 1
     if on_host and not isinstance(given, jax.Array):
-        W: Any = np.asarray(given, jnp.result_type(given))
+        W: Any = np.asarray(given)
+        W = W.astype(jax.dtypes.canonicalize_dtype(W.dtype), copy=False)
     else:
         W = jnp.asarray(given)
     if W.dtype not in (jnp.float32, jnp.float64):
@@ -492,7 +500,12 @@ def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solu
         solution = run(start)
     if layout.deal is not None:
         return solution._replace(W=layout.collected(solution.W, axis))
-    if isinstance(solution.W, Tracer) or len(W.devices()) > 1 or W.devices() == set(layout.devices):
+    if (
+        isinstance(solution.W, Tracer)
+        or not isinstance(W, jax.Array)
+        or len(W.devices()) > 1
+        or W.devices() == set(layout.devices)
+    ):
         return solution
     (home,) = W.devices()
     return sharding.everywhere(solution, [home])

@@ -73,7 +73,7 @@ def test_the_same_key_gives_the_same_embedding(learned):
 
 def test_text_counts_and_S_give_the_same(learned, tmp_path):
     options = {"num_topics": 3, "key": 0, "tol": 1e-4, "max_steps": 2000, "progress": False}
-    counts = dcdjax.count(sentences(), window=5, distance_weighting="linear")
+    counts = dcdjax.count(sentences(), window=5, distance_weighting="harmonic")
     path = tmp_path / "text.txt"
     path.write_text("\n".join(sentences()))
     for source, more in ((counts, {}), (path, {"window": 5})):
@@ -744,7 +744,7 @@ def test_coherence_at_its_ends():
 
 
 def test_fit_keeps_the_coherence_of_its_topics(learned):
-    counts = dcdjax.count(sentences(), window=5, distance_weighting="linear")
+    counts = dcdjax.count(sentences(), window=5, distance_weighting="harmonic")
     number = {word: n for n, word in enumerate(counts.words)}
     for topic in learned.topics(4):
         words = np.array([[number[pair.word] for pair in topic.words]])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,10 @@ def test_another_version(monkeypatch):
     assert answer["error"].endswith(", but 0.0.1 on rank 1")
 
 
-@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"x" * 9000, b""])
+@pytest.mark.parametrize(
+    "noise",
+    [b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"x" * 9000, b"", b'{"rank": Infinity}\n', b"[" * 4000],
+)
 def test_strangers_are_not_heard(noise):
     port = free_port()
 
@@ -127,6 +131,47 @@ def test_strangers_are_not_heard(noise):
     assert outcomes == [None, None]
 
 
+def test_a_stranger_who_says_nothing_does_not_take_the_time():
+    port, silent = free_port(), []
+
+    def stranger():
+        while not silent:
+            try:
+                silent.append(socket.create_connection(("127.0.0.1", port), 1))
+            except OSError:
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=stranger)
+    thread.start()
+    outcomes = []
+    late = threading.Timer(0.5, lambda: outcomes.extend(met((2, 1), port=port, timeout=20.0)))
+    late.start()
+    outcomes += met((2, 0), port=port, timeout=20.0)
+    late.join()
+    thread.join()
+    silent[0].close()
+    assert outcomes == [None, None]
+
+
+def test_who_has_given_up_may_come_again():
+    port, outcomes = free_port(), []
+    first = threading.Thread(target=lambda: outcomes.extend(met((3, 0), port=port, timeout=30.0)))
+    first.start()
+    while True:
+        try:
+            gone = socket.create_connection(("127.0.0.1", port), 5)
+            break
+        except OSError:
+            time.sleep(0.02)
+    versions = {name: version(name) for name in ("dcdjax", "jax", "jaxlib")}
+    gone.sendall(json.dumps({"rank": 1, "processes": 3, **versions}).encode() + b"\n")
+    time.sleep(0.2)
+    gone.close()
+    outcomes += met((3, 1), (3, 2), port=port, timeout=30.0)
+    first.join()
+    assert outcomes == [None] * 3
+
+
 def test_a_port_in_use():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
@@ -148,7 +193,7 @@ def test_a_port_in_use():
     ],
 )
 def test_wrong_arguments(given, said, monkeypatch):
-    for name in (*processes._CLUSTERS, "JAX_COORDINATOR_ADDRESS"):
+    for name in processes._CLUSTERS:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=said):
         processes.join(*given)
@@ -233,6 +278,8 @@ for array in (S.matrix.data, S.matrix.indices):
         array = array.base
 asked, rows = [], similarity.Similarity.rows
 similarity.Similarity.rows = lambda self, first, step: asked.append((first, step)) or rows(self, first, step)
+from dcdjax import sharding
+sharding._PIECE = processes._PIECE = 1000  # gathered and sent in several pieces
 parts = layout.prepare(S, dtype=np.float64)
 assert asked == [(rank, 2)], asked
 (segments,) = parts.pieces
@@ -244,6 +291,20 @@ W = np.random.default_rng(0).dirichlet(np.ones(3), 61)
 solution = dcdjax.solve(W, parts, tol=0.0, max_steps=20)
 one = dcdjax.solve(W, similarity.load({str(matrix)!r}), tol=0.0, max_steps=20, devices=jax.local_devices())
 np.testing.assert_allclose(solution.W, one.W, atol=1e-10)
+given = {{"a": np.arange(500.0).reshape(5, 100), "b": np.zeros((0, 3)), "c": np.float32(2.5)[None]}}
+found = processes.from_first(given if rank == 0 else {{}})
+for name, array in given.items():
+    np.testing.assert_array_equal(found[name], array)
+    assert found[name].dtype == array.dtype
+def fails():
+    raise TypeError("no " + chr(0xdcff))
+try:
+    processes.by_first(fails)
+except (TypeError, processes.ProcessError) as error:
+    assert isinstance(error, TypeError) == (rank == 0)
+    assert rank == 0 or str(error).startswith("rank 0: no")
+else:
+    raise AssertionError
 """
     for _, error, status in finished([started("-c", code, rank) for rank in (0, 1)]):
         assert status == 0, error

@@ -180,6 +180,10 @@ for split in (False, True):
     with jax.set_mesh(square) if hasattr(jax, "set_mesh") else jax.sharding.use_mesh(square):
         inside = dcdjax.solve(starts[0], parts, **options)
     np.testing.assert_allclose(inside.W, one.W[0], atol=1e-10)
+for given in (np.asarray(starts[0]), np.asarray(starts[0]).tolist()):
+    for some in (1, 2):
+        found = dcdjax.solve(given, S, devices=devices[:some], split=True, **options)
+        np.testing.assert_allclose(found.W, one.W[0], atol=1e-10)
 for name, value in (("devices", devices[:2]), ("split", True)):
     try:
         dcdjax.solve(starts[0], parts, **{name: value})

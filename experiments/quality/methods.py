@@ -69,14 +69,16 @@ def word2vec(corpus: str, **options: Any) -> Learned:
     return Learned(model.wv)
 
 
-def ppmi_svd(corpus: str, *, power: float, contexts: bool = False) -> Learned:
+def ppmi_svd(
+    corpus: str, *, power: float, contexts: bool = False, distance_weighting: str = "linear"
+) -> Learned:
     """U values^power of PPMI with a dynamic window, context exponent 0.75 and no shift.
 
     Of a symmetric S, that of dcdjax but for the weight of frequent words; or with the exponent on contexts
     alone, as Levy, Goldberg and Dagan (2015) have it.
     """
     extmath = importlib.import_module("sklearn.utils.extmath")
-    counts = counted(corpus, distance_weighting="linear")
+    counts = counted(corpus, distance_weighting=distance_weighting)
     if contexts:
         margins = counts.matrix.sum(axis=1)
         logs = np.log(np.maximum(margins, 1e-300))
@@ -126,5 +128,6 @@ METHODS: dict[str, Callable[[str], Learned]] = {
     "word2vec skip-gram, 5 epochs": partial(word2vec, **_SKIP_GRAM),
     **{f"PPMI-SVD, power {p:g}": partial(ppmi_svd, power=p) for p in (0.0, 0.5, 1.0)},
     "PPMI-SVD, power 0.5, contexts": partial(ppmi_svd, power=0.5, contexts=True),
+    "PPMI-SVD, power 0.5, harmonic": partial(ppmi_svd, power=0.5, distance_weighting="harmonic"),
     "NMF (KL)": partial(nmf, max_iter=30),
 }
