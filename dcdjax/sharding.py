@@ -186,19 +186,16 @@ def around(
     def of_own(rows: Any, theirs: Array, split: Any) -> tuple[Array, Array]:
         split = _own_share(split)
 
-        def met(so_far: tuple[Array, Array], theirs: Array, n: Any) -> tuple[Array, Array]:
-            piece = jax.tree.map(lambda array: lax.dynamic_index_in_dim(array, n, keepdims=False), split)
-            return function(so_far, rows, theirs, piece)
-
         def meet(n: Array, carried: Any) -> Any:
             so_far, theirs = carried
-            # The next block is on its way while this one is worked on.
+            # The next block is on its way while this one is worked on; in the last round, its own comes home.
+            # A last round outside of the loop would save that, but hold a second piece of S.
             coming = lax.ppermute(theirs, _AXIS, before)
-            return met(so_far, theirs, n), coming
+            piece = jax.tree.map(lambda array: lax.dynamic_index_in_dim(array, n, keepdims=False), split)
+            return function(so_far, rows, theirs, piece), coming
 
         nothing = (jnp.zeros_like(theirs), jnp.zeros((), theirs.dtype))
-        so_far, theirs = lax.fori_loop(0, mesh.size - 1, meet, (nothing, theirs))
-        block, number = met(so_far, theirs, mesh.size - 1)
+        (block, number), _ = lax.fori_loop(0, mesh.size, meet, (nothing, theirs))
         return block, lax.psum(number, _AXIS)
 
     out_specs = (PartitionSpec(_AXIS), _EVERYWHERE)

@@ -92,13 +92,15 @@ def test_rounds_hold_each_nonzero_once(num_words, num_devices):
 def test_the_same_as_on_one_device(native):
     run(
         """
+from dcdjax import native
 over_relaxed, relaxed = {"over_relaxation": 1.9}, {"step": "relaxed"}
-for num_words, dtype, kind, numbers, ways in (
+cases = [
     (37, jnp.float64, over_relaxed, (1, 2, 3, 8), (False, True)),
-    (37, jnp.float64, relaxed, (3,), (True,)),
-    (37, jnp.float32, over_relaxed, (2, 3), (False, True)),
-    (8, jnp.float64, {}, (8,), (True,)),
-):
+    (37, jnp.float32, over_relaxed, (3,), (False, True)),
+]
+if native.available():
+    cases += [(37, jnp.float64, relaxed, (3,), (True,)), (8, jnp.float64, {}, (8,), (True,))]
+for num_words, dtype, kind, numbers, ways in cases:
     S = random_S(np.random.default_rng(0), num_words)
     W = initialize.uniform(jax.random.key(0), num_words, 5, dtype=dtype)
     options = {"tol": 0.0, "max_steps": 12, **kind}

@@ -19,7 +19,7 @@ import numpy as np
 
 from dcdjax import Embedding
 
-NUM_WORDS, NUM_TOPICS, K, BATCH = 20_000, 200, 10, 1000
+NUM_WORDS, NUM_TOPICS, CONSENSUS, K, BATCH = 20_000, 200, 1400, 10, 1000
 
 
 def timed(function: Callable[[], object], repeats: int) -> float:
@@ -54,6 +54,9 @@ def main() -> None:
     W = rng.dirichlet(np.full(NUM_TOPICS, 0.1), NUM_WORDS).astype(np.float32)
     words = [f"word{n}" for n in range(NUM_WORDS)]
     embedding = Embedding(words=tuple(words), W=jnp.asarray(W))
+    # What `fit` makes of a text: two starts of 200 and two of 500 topics.
+    wide = rng.dirichlet(np.full(CONSENSUS, 0.02), NUM_WORDS).astype(np.float32)
+    consensus = Embedding(words=tuple(words), W=jnp.asarray(wide))
     vectors = importlib.import_module("gensim.models").KeyedVectors(NUM_TOPICS)
     vectors.add_vectors(words, W)
     asked = [words[n] for n in rng.permutation(NUM_WORDS)[:BATCH]]
@@ -62,6 +65,8 @@ def main() -> None:
         "gensim most_similar, one word": (lambda: vectors.most_similar(asked[0], topn=K), 300),
         "neighbors, one word": (lambda: embedding.neighbors(asked[0], K), 300),
         "neighbors, 1,000 words in a batch": (lambda: embedding.neighbors(asked, K), 5),
+        "a consensus of 1,400 topics, one word": (lambda: consensus.neighbors(asked[0], K), 50),
+        "a consensus of 1,400 topics, 1,000 words": (lambda: consensus.neighbors(asked, K), 2),
         "topics(10)": (lambda: embedding.topics(10), 1),
         "explain(a, b)": (lambda: embedding.explain(asked[0], asked[1]), 20),
         "similarity of 1,000 pairs": (lambda: embedding.similarity(asked, asked[::-1]), 5),

@@ -162,8 +162,8 @@ def handed_on(r: int, D: int, way: str) -> float:
     """GB that each device sends in a step, and as many come in."""
     if way == "replicated":  # all-reduce of ZW, all-gather of W
         return 3 * gigabytes(r) * (D - 1) / D
-    if way == "split":  # each block of W goes around the ring
-        return gigabytes(r) * (D - 1) / D
+    if way == "split":  # each block of W goes around the ring, and comes home
+        return gigabytes(r) if D > 1 else 0.0
     return min(sum(_along(r, *shape)) for shape in _shapes(D))
 
 

@@ -149,7 +149,7 @@ def page(results: dict[str, Any]) -> str:
         [what, formula, *(number(handed_on(r, 64, way)) for r in TOPICS)]
         for way, what, formula in (
             ("replicated", "replicated: all-reduce of ZW, all-gather of W", "`3 * 4 N r (D-1)/D`"),
-            ("split", "split: blocks of W around a ring", "`4 N r (D-1)/D`"),
+            ("split", "split: blocks of W around a ring", "`4 N r`"),
             ("grid", "a grid of p x q devices, the best of them", "`4 N r (2 (q-1)/q/p + (p-1)/p/q)`"),
         )
     ]
