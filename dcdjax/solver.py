@@ -492,6 +492,8 @@ def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solu
     """Runs where S lies, and brings the result to where W was."""
     axis = W.ndim - 2
     if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
+        if layout.deal is None:
+            return run(W)
         solution = run(layout.placed(W, axis))
         return solution._replace(W=layout.collected(solution.W, axis))
     with jax.ensure_compile_time_eval():  # something else may be traced, such as tol

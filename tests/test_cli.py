@@ -286,7 +286,10 @@ def test_neighbors_as_a_table_and_as_json(model, capsys):
     assert [line.split() for line in lines[1:]] == [[one.word, f"{one.probability:.6f}"] for one in right]
     printed = called(capsys, "neighbors", model, "ship", "oven", "-k", 2, "--json").splitlines()
     assert [json.loads(line)["word"] for line in printed] == ["ship", "oven"]
-    assert json.loads(printed[0])["neighbors"] == [one._asdict() for one in embedding.neighbors("ship", 2)]
+    together = embedding.neighbors(
+        ["ship", "oven"], 2
+    )  # of equally near words, one asked alone may name others
+    assert json.loads(printed[0])["neighbors"] == [one._asdict() for one in together[0]]
     tables = called(capsys, "neighbors", model, "ship", "oven", "-k", 2).split("\n\n")
     assert len(tables) == 2
     together = json.loads(called(capsys, "neighbors", model, "ship", "oven", "--together", "--json"))
