@@ -65,8 +65,6 @@ def main() -> None:
         "gensim most_similar, one word": (lambda: vectors.most_similar(asked[0], topn=K), 300),
         "neighbors, one word": (lambda: embedding.neighbors(asked[0], K), 300),
         "neighbors, 1,000 words in a batch": (lambda: embedding.neighbors(asked, K), 5),
-        "a consensus of 1,400 topics, one word": (lambda: consensus.neighbors(asked[0], K), 50),
-        "a consensus of 1,400 topics, 1,000 words": (lambda: consensus.neighbors(asked, K), 2),
         "topics(10)": (lambda: embedding.topics(10), 1),
         "explain(a, b)": (lambda: embedding.explain(asked[0], asked[1]), 20),
         "similarity of 1,000 pairs": (lambda: embedding.similarity(asked, asked[::-1]), 5),
@@ -76,6 +74,15 @@ def main() -> None:
     for _ in range(rounds):  # in turns, so that a busy machine is so for all
         for name, (question, repeats) in questions.items():
             measured[name].append(timed(question, repeats))
+
+    # By itself: it would drive all else out of the cache.
+    wider: dict[str, tuple[Callable[[], object], int]] = {
+        "a consensus of 1,400 topics, one word": (lambda: consensus.neighbors(asked[0], K), 50),
+        "a consensus of 1,400 topics, 1,000 words": (lambda: consensus.neighbors(asked, K), 2),
+    }
+    for name, (question, repeats) in wider.items():
+        first[name] = timed(question, 1)
+        measured[name] = [timed(question, repeats) for _ in range(rounds)]
 
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "model")
