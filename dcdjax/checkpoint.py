@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from dcdjax import files
+from dcdjax import facts, files
 
 try:
     import fcntl
@@ -179,11 +179,8 @@ class Folder:
         return found
 
     def _refuse_others(self, run: Mapping[str, Any]) -> None:
-        here, there = _flat(self._run), _flat(run)
         different = [
-            f"{name} is {_shown(here, name)}, there it is {_shown(there, name)}"
-            for name in dict.fromkeys((*here, *there))
-            if _shown(here, name) != _shown(there, name)
+            f"{name} is {here}, there it is {there}" for name, here, there in facts.differing(self._run, run)
         ]
         if different:
             raise CheckpointError(
@@ -200,18 +197,6 @@ def _match(path: Path) -> re.Match[str]:
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(facts, allow_nan=False))
-
-
-def _flat(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """The facts in a dict of dicts, by names such as S.sha256."""
-    flat = {}
-    for name, value in facts.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value}
-    return flat
-
-
-def _shown(facts: Mapping[str, Any], name: str) -> str:
-    return json.dumps(facts[name]) if name in facts else "not given"
 
 
 # --- Files ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -110,19 +111,14 @@ class Keeper:
         self._failing = True
 
 
+@dataclass
 class Follower:
     """What the keeper of the first process found, for the others, which keep nothing themselves."""
 
-    def __init__(
-        self,
-        finished: dict[int, Solution],
-        under_way: dict[int, State],
-        vectors: np.ndarray | None,
-        resumed_at: int | None,
-    ) -> None:
-        """Is told by the first process: see `opened`."""
-        self.finished, self.under_way = finished, under_way
-        self.vectors, self.resumed_at = vectors, resumed_at
+    finished: dict[int, Solution]
+    under_way: dict[int, State]
+    vectors: np.ndarray | None
+    resumed_at: int | None
 
     def due(self) -> bool:
         """That is for the first process to say."""

@@ -99,6 +99,8 @@ class Engine:
         rows = sql.format(**sources)
         try:
             with duckdb.connect(config=settings) as connection:
+                # To a person at a prompt or a notebook it would show a bar of its own after two seconds.
+                connection.execute("SET enable_progress_bar = false")
                 connection.execute(f"COPY ({rows}) TO '{folder}/result.parquet' (FORMAT parquet)")
         except duckdb.OutOfMemoryException as error:
             raise MemoryError(f"{memory} bytes are too few to add up what did not fit: {error}") from error

@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from dcdjax import greetings
+from dcdjax.facts import differing as differing_facts
 from dcdjax.greetings import ProcessError
 
 Result = TypeVar("Result")
@@ -156,11 +157,9 @@ def agree(facts: Mapping[str, Any]) -> None:
     said = _texts(json.dumps(facts, sort_keys=True, default=str))
     for rank, other in enumerate(said):
         if other != said[0]:
-            first, wrong = json.loads(said[0]), json.loads(other)
-            differing = "; ".join(
-                f"{name}: {one!r} and {two!r}" for name, one, two in _differing(first, wrong)
-            )
-            raise ProcessError(f"rank 0 and rank {rank} have not been told the same: {differing}")
+            differing = differing_facts(json.loads(said[0]), json.loads(other))
+            shown = "; ".join(f"{name}: {one} and {two}" for name, one, two in differing)
+            raise ProcessError(f"rank 0 and rank {rank} have not been told the same: {shown}")
 
 
 def _texts(text: str) -> list[str]:
@@ -170,14 +169,6 @@ def _texts(text: str) -> list[str]:
     padded = np.zeros(max(1, int(lengths.max())), np.uint8)
     padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
     return [bytes(row[:length]).decode() for row, length in zip(exchanged(padded), lengths, strict=True)]
-
-
-def _differing(first: Any, other: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(first, dict) and isinstance(other, dict):
-        for key in {**first, **other}:
-            yield from _differing(first.get(key), other.get(key), f"{name}.{key}" if name else key)
-    elif first != other:
-        yield name, first, other
 
 
 def by_first(function: Callable[[], Result]) -> Result | Any:

@@ -1,6 +1,8 @@
 """The strict flags: nothing is promoted silently, float64 exists."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +16,28 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Compiling for a new shape takes longer than hypothesis's deadline; the same examples every time.
 hypothesis.settings.register_profile("dcdjax", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("dcdjax")
+
+
+# What one process has compiled, the others need not compile again: half of all the time goes there.
+_COMPILED = {
+    "jax_compilation_cache_dir": "",
+    "jax_persistent_cache_min_compile_time_secs": "0",
+    "jax_persistent_cache_min_entry_size_bytes": "-1",
+}
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return  # in the environment of the workers it stands already
+    _COMPILED["jax_compilation_cache_dir"] = tempfile.mkdtemp(prefix="dcdjax-compiled-")
+    for name, value in _COMPILED.items():
+        os.environ[name.upper()] = value
+        jax.config.update(name, value if name.endswith("dir") else int(value))
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(_COMPILED["jax_compilation_cache_dir"], ignore_errors=True)
 
 
 @pytest.fixture

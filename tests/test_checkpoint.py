@@ -715,25 +715,32 @@ def test_a_full_disk_is_refused_at_once(tmp_path, monkeypatch):
     kept(tmp_path)  # the lock is not held
 
 
-def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch, uncut):
-    full = False
-    real = files.written_whole
+class Disk:
+    """Refuses to take a file while it is full."""
 
-    def written_whole(path):
-        if full:
+    full = False
+
+    def __init__(self):
+        self.real = files.written_whole
+
+    def written_whole(self, path):
+        if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(path)
+        return self.real(path)
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch, uncut):
+    disk = Disk()
 
     def tell(stage, done, total, unit, detail=""):
-        nonlocal full
         if stage == "solving":
-            full = 5 <= done < 9 or 11 <= done < 15
+            disk.full = 5 <= done < 9 or 11 <= done < 15
             if done == 9:
                 # Nothing of what was there is lost.
                 copy = shutil.copytree(tmp_path / "folder", tmp_path / "copy")
                 assert kept(copy).record["resumed_at"] == 5
 
-    monkeypatch.setattr(files, "written_whole", written_whole)
+    monkeypatch.setattr(files, "written_whole", disk.written_whole)
     with pytest.warns(CheckpointWarning) as caught:
         found = kept(tmp_path / "folder", progress=tell)
     assert_same(found, uncut)
@@ -745,22 +752,15 @@ def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch, uncut):
 
 
 def test_vectors_that_could_not_be_saved_are_saved_later(tmp_path, monkeypatch, uncut):
-    full = False
-    real = files.written_whole
-
-    def written_whole(path):
-        if full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(path)
+    disk = Disk()
 
     def tell(stage, done, total, unit, detail=""):
-        nonlocal full
-        full = stage == "starting" or done < 3
+        disk.full = stage == "starting" or done < 3
         if stage == "solving" and done == 5:
             raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "written_whole", written_whole)
+        patch.setattr(files, "written_whole", disk.written_whole)
         with pytest.warns(CheckpointWarning, match="could not save there"), pytest.raises(Cut):
             kept(tmp_path, progress=tell)
     monkeypatch.setattr(spectrum, "vectors", None)

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -85,3 +87,23 @@ def test_too_little_memory_says_so():
         engine.add("some", pa.table({"x": np.arange(1000)}))
         with pytest.raises(MemoryError, match="1000 bytes are too few"):
             list(engine.query("SELECT x, count(*) FROM {some} GROUP BY x ORDER BY x", memory=1000))
+
+
+def test_nothing_is_printed_where_somebody_may_type():
+    code = """
+import duckdb, numpy as np, pyarrow as pa
+from dcdjax.overflow import Engine
+connect = duckdb.connect
+def impatient(**options):
+    connection = connect(**options)
+    connection.execute("SET progress_bar_time = 50")
+    return connection
+duckdb.connect = impatient
+engine = Engine()
+engine.add("some", pa.table({"x": np.arange(20_000)}))
+[batch] = engine.query("SELECT sum(a.x * b.x) AS x FROM {some} a, {some} b", memory=1 << 28)
+assert batch.to_pydict() == {"x": [199_990_000**2]}
+engine.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
