@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dcdjax import cooccurrence, datasets, evaluation, initialize, progress, similarity
+    from dcdjax import cooccurrence, datasets, evaluation, initialize, progress, report, similarity
     from dcdjax.cooccurrence import Counts, count
     from dcdjax.decomposition import divergence, lagrangian, multipliers, objective, update
     from dcdjax.embedding import Embedding
@@ -45,6 +45,7 @@ __all__ = [
     "prepare",
     "progress",
     "raise_on_failure",
+    "report",
     "similarity",
     "solve",
     "solve_restarts",
@@ -59,6 +60,9 @@ _ROOMS = {
     "fit": "fitting",
     "prepare": "layout",
 }
+_MODULES = {
+    *("cooccurrence", "datasets", "evaluation", "initialize", "progress", "report", "similarity")
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -68,7 +72,7 @@ def __getattr__(name: str) -> Any:
         return version("dcdjax")
     if name not in __all__:
         raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
-    if name in ("cooccurrence", "datasets", "evaluation", "initialize", "progress", "similarity"):
+    if name in _MODULES:
         return import_module(f"dcdjax.{name}")
     return getattr(import_module(f"dcdjax.{_ROOMS.get(name, 'solver')}"), name)
 

@@ -1,7 +1,7 @@
 """Numbers of words enter, and leave as answers: words with their probabilities, in batches by the device."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -125,14 +125,36 @@ def pair_similarity(
 ) -> np.ndarray:
     """Shat_ij of each pair of numbers."""
     result = np.empty(first.size, W.dtype)
-    # As many gathered rows at once as there are words, at most: no more memory than W itself takes.
-    batch = rounded(W.shape[0])
-    for start in range(0, first.size, batch):
-        parts = [numbers[start : start + batch] for numbers in (first, second)]
-        size = parts[0].size
-        padded = (np.pad(part, (0, rounded(size) - size)) for part in parts)
-        result[start : start + size] = np.asarray(queries.pair_similarity(W, s, *padded))[:size]
+    for part, size, numbers in _in_batches(W.shape[0], first, second):
+        result[part] = np.asarray(queries.pair_similarity(W, s, *numbers))[:size]
     return result
+
+
+def _in_batches(
+    num_words: int, first: np.ndarray, second: np.ndarray
+) -> Iterator[tuple[slice, int, list[np.ndarray]]]:
+    """Where the pairs of a batch stand, how many they are, and their numbers, filled up to a usual size."""
+    # As many gathered rows at once as there are words, at most: no more memory than W itself takes.
+    batch = rounded(num_words)
+    for start in range(0, first.size, batch):
+        part = slice(start, start + batch)
+        size = first[part].size
+        yield part, size, [np.pad(numbers[part], (0, rounded(size) - size)) for numbers in (first, second)]
+
+
+def paths(
+    W: Float[Array, "words topics"],
+    s: Float[Array, " topics"],
+    first: np.ndarray,
+    second: np.ndarray,
+    k: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each pair of numbers the k largest W_ik W_jk / s_k, and their topics, each (pairs, k)."""
+    values, topics = np.empty((first.size, k), W.dtype), np.empty((first.size, k), np.int32)
+    for part, size, numbers in _in_batches(W.shape[0], first, second):
+        found = queries.paths(W, s, *numbers, k=k)
+        values[part], topics[part] = (np.asarray(array)[:size] for array in found)
+    return values, topics
 
 
 def first_words(

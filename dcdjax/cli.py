@@ -149,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     _explain(command)
     _evaluate(command)
     _export(command)
+    _report(command)
     return parser
 
 
@@ -347,3 +348,20 @@ def _export(command: Any) -> None:
     parser.add_argument("--scaled", action="store_true",
                         help="W / sqrt(s) instead of W, whose dot products are Shat (gensim compares by "
                         "cosine, and finds other neighbors)")  # fmt: skip
+
+
+def _report(command: Any) -> None:
+    parser = command(
+        "report",
+        "write a page to explore it in a browser: one file, which needs no network",
+        "dcdjax report MODEL -o report.html",
+        "dcdjax report MODEL -o small.html --max-words 5000 --neighbors 10",
+    )
+    _model(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", required=True,
+                        help="the file to write, - for standard output")  # fmt: skip
+    parser.add_argument("--title", help="what stands above it (default: the name of the corpus)")
+    parser.add_argument("--max-words", type=_whole(1),
+                        help="the most frequent words, of which it tells (default: 20000)")  # fmt: skip
+    parser.add_argument("--neighbors", type=_whole(1), metavar="K", help="of each word (default: 20)")
+    parser.add_argument("--quiet", action="store_true", help="no bars")

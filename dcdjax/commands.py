@@ -195,22 +195,38 @@ def export(chosen: Namespace) -> int:
             with open(path, "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
         return 0
-    target, model = (os.path.realpath(path) for path in (chosen.path, chosen.model))
-    if target == model or os.path.dirname(target) == model:
-        raise ValueError(f"{chosen.path} is in the model's own folder: choose another place")
-    if chosen.format != "projector" and os.path.isdir(target):
-        raise ValueError(f"{chosen.path} is a folder: name a file in it")
+    _check_place(chosen.path, chosen.model, folder=chosen.format == "projector")
     embedding.export(chosen.path, chosen.format, scaled=chosen.scaled)
     print(f"{len(embedding)} words with {embedding.num_topics} numbers each: {chosen.path}")
     return 0
 
 
+def report(chosen: Namespace) -> int:
+    """`dcdjax report`."""
+    if chosen.output != "-":
+        _check_place(chosen.output, chosen.model)
+    embedding = _load(chosen.model)
+    from dcdjax import report as room
+
+    given = {"title": chosen.title, "max_words": chosen.max_words, "num_neighbors": chosen.neighbors}
+    given = {name: value for name, value in given.items() if value is not None}
+    page = room.page(embedding, **given, progress=not chosen.quiet)
+    if chosen.output == "-":
+        sys.stdout.buffer.write(page.html.encode())
+        return 0
+    page.save(chosen.output)
+    print(f"{chosen.output}: {os.path.getsize(chosen.output) / 1e6:.1f} MB, to be opened in a browser")
+    return 0
+
+
 def _saying_where_it_goes_on(tell: Progress) -> Progress:
     """What is told also says so if the first steps were taken by an earlier run."""
+    from dcdjax import processes
+
     stages = set()
 
     def told(stage: str, done: int, *more: Any) -> None:
-        if stage == "solving" and stage not in stages and done:
+        if stage == "solving" and stage not in stages and done and processes.is_first():
             print(f"dcdjax fit: goes on from step {done} of all starts", file=sys.stderr)
         stages.add(stage)
         tell(stage, done, *more)
@@ -225,6 +241,15 @@ def _load(folder: str) -> "Embedding":
     from dcdjax.embedding import Embedding
 
     return Embedding.load(folder)
+
+
+def _check_place(path: str, model: str, *, folder: bool = False) -> None:
+    """Refuses to write where a model lies, or over a folder."""
+    target, home = (os.path.realpath(place) for place in (path, model))
+    if target == home or os.path.dirname(target) == home:
+        raise ValueError(f"{path} is in the model's own folder: choose another place")
+    if not folder and os.path.isdir(target):
+        raise ValueError(f"{path} is a folder: name a file in it")
 
 
 def _lines() -> Iterable[str]:

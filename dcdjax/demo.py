@@ -1,5 +1,6 @@
-"""Nothing enters but a seed; an embedding of the built-in corpus leaves, and a tour of its answers."""
+"""Nothing enters but a seed; an embedding of the built-in corpus leaves, with a tour of it and a page."""
 
+import os
 from argparse import Namespace
 
 from dcdjax import model_files
@@ -17,8 +18,14 @@ _WORDS = ("thread", "socket", "exception", "list", "month")
 def demo(chosen: Namespace) -> int:
     """`dcdjax demo`."""
     model_files.check_target(chosen.output)
+    beside = os.path.normpath(chosen.output)
+    if os.path.basename(beside) in (os.curdir, os.pardir):
+        beside = os.path.abspath(beside)
+    page = f"{beside}.html"
+    if os.path.exists(page) and not _is_report(page):
+        raise ValueError(f"-o {chosen.output}: the page would take the place of your {page}")
     use_cores(num_workers())
-    from dcdjax import datasets, fitting
+    from dcdjax import datasets, fitting, report
     from dcdjax.progress import Bars
 
     print("The corpus: the docstrings of Python and the packages installed here.")
@@ -49,10 +56,18 @@ def demo(chosen: Namespace) -> int:
         word, other = asked[0], found[0][0].word
         print("\nWhy are they similar?")
         print_explained(word, other, embedding.similarity(word, other), embedding.explain(word, other, 3))
+    report.page(embedding, title="What Python says of itself").save(page)
     print(f"""
+To explore it all, open {page} in a browser.
+
 Try next:
   dcdjax neighbors {chosen.output} file
   dcdjax topics {chosen.output} --of file
   dcdjax fit your-text.txt -o your-model --lowercase --pattern '\\w+'
   dcdjax --help""")
     return 0
+
+
+def _is_report(path: str) -> bool:
+    with open(path, "rb") as file:
+        return b'<meta name="generator" content="dcdjax">' in file.read(200)

@@ -112,7 +112,8 @@ class Embedding:
         return iter(self.words)
 
     def __repr__(self) -> str:
-        corpus = self.record.get("corpus", {}).get("name")
+        corpus = self.record.get("corpus")
+        corpus = corpus.get("name") if isinstance(corpus, Mapping) else corpus
         return f"Embedding({len(self)} words, {self.num_topics} topics{f', of {corpus}' if corpus else ''})"
 
     @property

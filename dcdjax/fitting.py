@@ -39,7 +39,7 @@ from dcdjax.given import Given, checked_weights, from_corpus, from_matrix, is_ma
 from dcdjax.layout import Layout, for_starts
 from dcdjax.parallel import Progress
 from dcdjax.presets import Preset
-from dcdjax.progress import Bars
+from dcdjax.progress import as_progress
 from dcdjax.solver import MESSAGES, Solution, SolverError, Status
 
 Combine = Literal["consensus", "best", "reduced"]
@@ -168,9 +168,8 @@ def fit(
     if words is not None and not matrix_given:
         raise ValueError("words: these are counted in the corpus; give some to leave out as drop")
 
-    home = ExitStack()
     with ExitStack() as stack:
-        tell = _progress(progress, stack)
+        tell = as_progress(progress, stack)
         stack.enter_context(processes.watched())
         folder = None
         if checkpoint is not None:
@@ -204,9 +203,8 @@ def fit(
             starts, layouts, **options, only_best=combine == "best", keeper=kept, progress=tell
         )
         used = _usable(finished, num_starts, options["tol"], combine)
-        if layouts[0].deal is not None:  # what follows may be too large for a device, too
-            home.enter_context(jax.default_device(sharding.host()))
-        blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
+        with layouts[0].room():
+            blocks = _blocks(given, used, layouts[0], chosen["smoothing"])
     objectives = [float(solution.objective) for solution in finished]
     record = {
         **given.record,
@@ -228,7 +226,7 @@ def fit(
     }
     if kept is not None and kept.resumed_at is not None:
         record["resumed_at"] = kept.resumed_at  # steps
-    with home:
+    with layouts[0].room():
         return _embedding(given, blocks, combine, key, finished, record)
 
 
@@ -331,18 +329,6 @@ def _starts(
         partial(initialize.clustered, k, vectors[:, : initialize.num_dimensions(r)], r)
         for k, r in zip(jax.random.split(of_starts, len(of_each)), of_each, strict=True)
     ]
-
-
-def _progress(progress: Progress | bool, stack: ExitStack) -> Progress:
-    if progress is True:
-        return stack.enter_context(Bars())
-    if progress is False or progress is None:
-        return lambda *_, **__: None
-    if not callable(progress):
-        raise ValueError(
-            f"progress must be True, False or callable, such as progress.Bars(), got {progress!r}"
-        )
-    return progress
 
 
 # --- From solutions to the embedding ----------------------------------------------------------------

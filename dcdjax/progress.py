@@ -1,9 +1,12 @@
 """What a long computation says of its progress enters; bars on a terminal or in a notebook leave."""
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
 import tqdm.auto
+
+from dcdjax.parallel import Progress
 
 # In place of the speed: both do not fit a terminal of 80 columns, and the time left says it too.
 _WITH_REMARK = "{l_bar}{bar}| {n:.0f}/{total:.0f} [{elapsed}<{remaining}{postfix}]"
@@ -63,3 +66,21 @@ class Bars:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def as_progress(progress: Progress | bool | None, stack: ExitStack) -> Progress:
+    """What is to be told how far a computation is: bars for True, nobody for False, or what is given.
+
+    Args:
+      progress: as users give it.
+      stack: closes the bars.
+    """
+    if progress is True:
+        return stack.enter_context(Bars())
+    if progress is False or progress is None:
+        return lambda *_, **__: None
+    if not callable(progress):
+        raise ValueError(
+            f"progress must be True, False or callable, such as progress.Bars(), got {progress!r}"
+        )
+    return progress

@@ -129,6 +129,33 @@ def pair_similarity(
 
 
 @partial(jax.jit, static_argnames="k")
+def paths(
+    W: Float[Array, "words topics"],
+    s: Float[Array, " topics"],
+    first: Int[Array, " pairs"],
+    second: Int[Array, " pairs"],
+    *,
+    k: int,
+) -> Ranked:
+    """The k topics that give most to Shat_ij of each pair, and what each gives."""
+    return largest(contributions(W, s, first, second), k)
+
+
+@partial(jax.jit, static_argnames="k")
+def topics_of_words(W: Float[Array, "words topics"], *, k: int) -> Ranked:
+    """The k topics of each word with the largest P(topic | word)."""
+    return largest(W, k)
+
+
+@jax.jit
+def topic_likeness(W: Float[Array, "words topics"]) -> Float[Array, "topics topics"]:
+    """The cosine of every two columns of W: 1 for topics of the same words, 0 for those that share none."""
+    lengths = jnp.sqrt(jnp.maximum(jnp.sum(W * W, axis=0), jnp.finfo(W.dtype).tiny))
+    columns = W / lengths[None, :]
+    return jnp.matmul(columns.T, columns, precision=lax.Precision.HIGHEST)
+
+
+@partial(jax.jit, static_argnames="k")
 def words_of_topics(W: Float[Array, "words topics"], s: Float[Array, " topics"], *, k: int) -> Ranked:
     """The k words of each topic with the largest P(word | topic) = W_ik / s_k."""
     return largest((W / s[None, :]).T, k)

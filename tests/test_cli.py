@@ -15,7 +15,7 @@ import scipy.sparse
 from test_fitting import THEMES, sentences
 
 import dcdjax
-from dcdjax import Embedding, cli, shell
+from dcdjax import Embedding, cli, report, shell
 
 
 def run(*command, **options):
@@ -544,6 +544,9 @@ def test_demo_learns_and_says_what_to_try_next(tmp_path, cached):
     assert "Why are they similar?" in done.stdout
     embedding = Embedding.load(tmp_path / "dcdjax-demo")
     assert embedding.record["corpus"]["name"] == "python-docs"
+    assert "\nTo explore it all, open dcdjax-demo.html in a browser.\n" in done.stdout
+    page = (tmp_path / "dcdjax-demo.html").read_text()
+    assert page == report.page(embedding, title="What Python says of itself", progress=False).html
     # What it says to try next works as it stands.
     tries = [line.strip() for line in done.stdout.split("Try next:\n")[1].splitlines()]
     for line in tries:
@@ -561,5 +564,5 @@ def test_a_closed_pipe_is_no_error(model):
 
 def test_readme_names_every_command():
     readme = (Path(__file__).parent.parent / "README.md").read_text()
-    for command in ("demo", "fit", "neighbors", "topics", "explain", "evaluate", "export"):
+    for command in ("demo", "fit", "neighbors", "topics", "explain", "evaluate", "export", "report"):
         assert f"dcdjax {command}" in readme

@@ -39,16 +39,19 @@ def test_readme_ten_lines_learn_and_answer(tmp_path, cached):
     assert len(set(concurrent.split()) & set(nearest)) >= 3
     assert "lock" in done.stdout.splitlines()[1]
     assert len(dcdjax.Embedding.load(tmp_path / "python-words")) > 7000
+    done = run(sys.executable, "-c", code_blocks()[1], cwd=tmp_path, env=cached)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
 
 
 def test_readme_goes_from_text_to_S(cached):
-    done = run(sys.executable, "-c", code_blocks()[1], env=cached)
+    done = run(sys.executable, "-c", code_blocks()[2], env=cached)
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"\('\S+', 0\.\d+\)", done.stdout)) == 5
 
 
 def test_readme_solves_any_S_and_finds_the_groups():
-    code = code_blocks()[2]
+    code = code_blocks()[3]
     done = run(sys.executable, "-c", code + "\nprint(sorted(solution.W[::30].argmax(axis=1).tolist()))")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("CONVERGED after")
@@ -65,7 +68,7 @@ def test_readme_rule_is_the_update():
     rng = np.random.default_rng(0)
     S, W = random_S(rng, 10), jnp.asarray(random_W(rng, 10, 3))
     names = {"jnp": jnp, "column_sums": column_sums, "W": W, "ZW": sweep(W, *pair(S)).ZW}
-    exec(code_blocks()[3], names)
+    exec(code_blocks()[4], names)
     np.testing.assert_allclose(names["W"], dcdjax.update(W, *pair(S)), rtol=1e-12)
 
 
@@ -114,7 +117,7 @@ def test_imports_point_one_way():
         *("keeper", "runs", "queries"),
         *("reduction", "answers", "lexicon", "model_files", "vector_files", "coherence", "embedding"),
         *("presets", "provenance", "given", "progress", "fitting", "judgments", "word_tables", "evaluation"),
-        *("tables", "shell", "commands", "demo", "cli"),
+        *("report", "tables", "shell", "commands", "demo", "cli"),
     ]
     assert set(order) == {path.stem for path in (ROOT / "dcdjax").glob("[!_]*.py")}
     for room in order:
