@@ -148,14 +148,16 @@ def exact_step(
     return on_simplex(A / (poles + row_root(A, poles)))
 
 
-def row_root(A: Float[Array, "words topics"], poles: Float[Array, "1 topics"]) -> Float[Array, "words 1"]:
+def row_root(
+    A: Float[Array, "words topics"], poles: Float[Array, "#words topics"]
+) -> Float[Array, "words 1"]:
     """The x_i > 0 with sum_k A_ik / (poles_k + x_i) = 1, for every row at once.
 
     Starts below the root, at max_k (A_ik - poles_k), and climbs to it without passing it.
 
     Args:
       A: positive.
-      poles: nonnegative, the smallest of them zero.
+      poles: nonnegative, the smallest of a row zero; the same for all rows, or for each its own.
 
     Returns:
       The roots. Convergence is quadratic, so the loop ends when every row's sum was within the
@@ -179,7 +181,7 @@ def row_root(A: Float[Array, "words topics"], poles: Float[Array, "1 topics"]) -
 
 
 def _climb(
-    A: Float[Array, "words topics"], poles: Float[Array, "1 topics"], x: Float[Array, "words 1"]
+    A: Float[Array, "words topics"], poles: Float[Array, "#words topics"], x: Float[Array, "words 1"]
 ) -> tuple[Float[Array, "words 1"], Float[Array, "words 1"]]:
     """The row sums at x, and a point between x and the root.
 

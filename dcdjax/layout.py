@@ -1,6 +1,7 @@
 """S in any of its forms enters; arrays that devices pass over leave: the owner of how S is laid out."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +133,10 @@ class Layout:
             return sharding.everywhere(tree, self.devices)
         return jax.device_put(tree, sharding.host())
 
+    def room(self) -> AbstractContextManager[Any]:
+        """Where what is made of W is computed: on the host where W is split, which has the room for it."""
+        return nullcontext() if self.deal is None else jax.default_device(sharding.host())
+
     @property
     def nbytes(self) -> int:
         """On all devices together."""
@@ -227,9 +232,10 @@ def _packed(S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DT
     if num_words not in (None, matrix.shape[0]):
         raise ValueError(f"S has {matrix.shape[0]} words where {num_words} are expected")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    scale = _scale(_facts(matrix, 0, 1), matrix.shape[0], dtype)
+    scale = scale_of(matrix, dtype)
     devices, num_shares = [device for group in groups for device in group], len(groups[0])
-    name, num_threads, parts_each = _way(devices)
+    num_threads = _num_threads(devices)
+    name, parts_each = _way(devices, num_threads)
     tiles, segments = packing.pack(
         matrix,
         divisor=scale,
@@ -248,12 +254,43 @@ def _packed(S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DT
     )
 
 
-def _way(devices: Sequence[Any]) -> tuple[str, int, int]:
-    """The kind of the devices; how many threads each has, all being at work; and parts for these."""
-    num_threads = max(1, num_workers() // len(devices)) if _is_native(devices) else 0
+@dataclass(frozen=True)
+class Way:
+    """Devices that will share the work, and into how many parts in all these want S cut."""
+
+    devices: list[Any]
+    kind: Kind
+    num_threads: int
+    num_parts: int
+
+
+def way(devices: Sequence[Any] | Mesh | None) -> Way:
+    """How `prepare` would go about it, for devices that each hold W."""
+    group = sharding.checked(devices)
+    if len(sharding.own(group)) < len(group):
+        raise ValueError("devices must be of this process alone")
+    if devices is None:
+        (group,) = _groups(group, 1)
+    num_threads = _num_threads(group)
+    name, parts_each = _way(group, num_threads)
+    return Way(devices=group, kind=_KINDS[name], num_threads=num_threads, num_parts=len(group) * parts_each)
+
+
+def _num_threads(devices: Sequence[Any]) -> int:
+    """Of the native kernel on each device, all being at work; 0 without it."""
+    return max(1, num_workers() // len(devices)) if _is_native(devices) else 0
+
+
+def _way(devices: Sequence[Any], num_threads: int) -> tuple[str, int]:
+    """The kind of the devices, and into how many parts the threads of each want S cut."""
     on_cpu = all(device.platform == "cpu" for device in devices)
     name = "native" if num_threads else "xla" if on_cpu else "accelerator"
-    return name, num_threads, _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
+    return name, _PARTS_PER_THREAD * num_threads if num_threads > 1 else 1
+
+
+def scale_of(matrix: scipy.sparse.csr_array, dtype: DTypeLike) -> float:
+    """The mean row sum of S, which is refused where that is beyond the dtype."""
+    return _scale(_facts(matrix, 0, 1), matrix.shape[0], jax.dtypes.canonicalize_dtype(dtype))
 
 
 def _facts(rows: scipy.sparse.csr_array, first: int, step: int) -> np.ndarray:
@@ -307,7 +344,9 @@ def _dealt(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTyp
     rows = {number: S.rows(number, len(devices)) for number in own}
     facts = np.stack([_facts(share, number, len(devices)) for number, share in rows.items()])
     scale = _scale(processes.exchanged(_together(facts)), S.num_words, dtype)
-    name, num_threads, num_parts = _way(sharding.own(devices))
+    # The least that a process has: all of them run the same program.
+    num_threads = int(processes.exchanged(np.int64(_num_threads(sharding.own(devices)))).min())
+    name, num_parts = _way(devices, num_threads)
     cuts = [
         rounds.cut(
             rows.pop(number), deal, number, divisor=scale, dtype=np.dtype(dtype), num_parts=num_parts,
@@ -317,12 +356,11 @@ def _dealt(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTyp
     ]  # fmt: skip
     most = processes.exchanged(np.int64(max(part.rows.size for cut in cuts for part in cut))).max()
     shares = [rounds.stacked(cuts.pop(0), max(1, int(most))) for _ in own]
-    names = packing.Segments.__dataclass_fields__
-    with jax.ensure_compile_time_eval():
-        segments = {name: sharding.apart([getattr(s, name) for s in shares], devices) for name in names}
+    with jax.ensure_compile_time_eval():  # inside of a `jit`, too
+        segments = joined(Segments, shares, devices)
         whole = sharding.everywhere(np.asarray(scale, dtype), devices)
     return Layout(
-        pieces=(Segments(**segments),),
+        pieces=(segments,),
         scale=whole,
         num_words=S.num_words,
         mesh=sharding.mesh_of(devices),
@@ -332,19 +370,22 @@ def _dealt(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTyp
     )
 
 
+def joined(to: Any, shares: list[Any], devices: Sequence[Any]) -> Any:
+    """Shares of S, each on its device, as one record of arrays."""
+    fields = to.__dataclass_fields__
+    return to(
+        **{name: sharding.apart([getattr(share, name) for share in shares], devices) for name in fields}
+    )
+
+
 def _placed(packed: _Packed, devices: Sequence[Any]) -> Layout:
     """Puts a share of S onto each device."""
-
-    def join(to: Any, shares: list[Any]) -> Any:
-        fields = to.__dataclass_fields__
-        return to(**{name: sharding.apart([getattr(s, name) for s in shares], devices) for name in fields})
-
     pieces = []
     with jax.ensure_compile_time_eval():  # inside of a `jit`, too
         if packed.tiles[0].rows.size:
-            pieces.append(join(Tiles, packed.tiles))
+            pieces.append(joined(Tiles, packed.tiles, devices))
         if packed.segments[0].rows.size:
-            pieces.append(join(Segments, packed.segments))
+            pieces.append(joined(Segments, packed.segments, devices))
         scale = sharding.everywhere(packed.scale, devices)
     return Layout(
         pieces=tuple(pieces),

@@ -104,7 +104,7 @@ def pack(
     tiles = Tiles(
         rows=chosen.firsts[chosen.rows],
         columns=chosen.firsts[chosen.columns],
-        values=_aligned((chosen.rows.size, size, size), dtype),
+        values=aligned((chosen.rows.size, size, size), dtype),
     )
     tiles.values.fill(0)
     segments, places = _planned(chosen, strips, dtype, num_parts, width)
@@ -154,8 +154,8 @@ def _planned(
     segments = Segments(
         parts=parts,
         rows=rows[order],
-        columns=_aligned((order.size, width), np.dtype(np.int32)),
-        values=_aligned((order.size, width), dtype),
+        columns=aligned((order.size, width), np.dtype(np.int32)),
+        values=aligned((order.size, width), dtype),
     )
     return segments, np.split(place, np.cumsum([windows.size for _, windows in measured])[:-1])
 
@@ -204,7 +204,8 @@ def _in_turn(
     return rows, parts, order.astype(np.int32) if order.size < 1 << 31 else order
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An empty array that JAX takes over without a copy."""
     num_bytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT
@@ -262,7 +263,7 @@ def _padded(array: np.ndarray, missing: int) -> np.ndarray:
     # A copy only where something is missing: the arrays are as large as S. JAX takes it over without another.
     if not missing:
         return array
-    padded = _aligned((array.shape[0] + missing, *array.shape[1:]), array.dtype)
+    padded = aligned((array.shape[0] + missing, *array.shape[1:]), array.dtype)
     padded[: array.shape[0]] = array
     padded[array.shape[0] :] = 0
     return padded

@@ -60,6 +60,15 @@ def cut(
 
 def stacked(rounds: Sequence[Segments], num_segments: int) -> Segments:
     """The rounds of a device as one, each with as many segments, some of them empty and in no part."""
-    padded = [packing.padded(segments, num_segments) for segments in rounds]
-    names = Segments.__dataclass_fields__
-    return Segments(**{name: np.stack([getattr(segments, name) for segments in padded]) for name in names})
+
+    def of_all(name: str) -> np.ndarray:
+        arrays = [getattr(segments, name) for segments in rounds]
+        if name == "parts":
+            return np.stack(arrays)
+        whole = packing.aligned((len(arrays), num_segments, *arrays[0].shape[1:]), arrays[0].dtype)
+        for place, array in zip(whole, arrays, strict=True):
+            place[: len(array)] = array
+            place[len(array) :] = 0
+        return whole
+
+    return Segments(**{name: of_all(name) for name in Segments.__dataclass_fields__})

@@ -18,8 +18,9 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from dcdjax import decomposition, native, sharding, sweeps
+from dcdjax import decomposition, native, priors, sharding, sweeps
 from dcdjax.layout import Layout, Nonzeros, prepare
+from dcdjax.priors import Prior
 
 Step = Literal["exact", "relaxed"]
 _STEPS = {"exact": decomposition.exact_step, "relaxed": decomposition.relaxed_step}
@@ -60,7 +61,7 @@ class Solution(NamedTuple):
     """Where the solver arrived. From `solve_restarts`, every field has a leading axis of restarts."""
 
     W: Float[Array, "*batch words topics"]
-    objective: Float[Array, "*batch"]  # -sum S log Shat, at W with its rows on the simplex
+    objective: Float[Array, "*batch"]  # -sum S log Shat, rows on the simplex, and what priors add
     status: Int[Array, "*batch"]  # a Status; MESSAGES says it in words
     num_steps: Int[Array, "*batch"]
     history: History
@@ -90,6 +91,8 @@ def solve(
     tol: ArrayLike = 1e-3,
     max_steps: int = 500,
     over_relaxation: float = 1.0,
+    concentration: ArrayLike | Sequence[float] = 1.0,
+    relevance: ArrayLike = 0.0,
     devices: Sequence[Any] | Mesh | None = None,
     split: bool | None = None,
 ) -> Solution:
@@ -108,6 +111,12 @@ def solve(
       over_relaxation: the exponent of `decomposition.over_relax`; 1 takes the steps as they are, 1.9
         usually needs fewer of them. The rows are on the simplex then. A step that would raise the
         objective is refused, which costs a sweep, and the exact step taken next.
+      concentration: alpha of a Dirichlet prior of the rows of W, see `priors`: above 1 smooths them, below 1
+        makes them sparse. Of several numbers, the first is that of the first step, and so on, the last that
+        of all the rest: from large to small, it is annealed, and nothing converges before. Needs exact steps,
+        as relevance does.
+      relevance: rho of a prior of the topics, see `priors`: those that are not needed die out, and weigh less
+        than a word. See `pruning.prune` for how large it should be.
       devices: that share the work, or a mesh of them, as in `prepare`, unless S is a layout.
       split: W by rows too, as in `prepare`: it then comes back by way of the host, and stays there.
 
@@ -128,7 +137,8 @@ def solve(
     """
     W, layout = _arguments(W, S, devices, split, batched=False)
     options = checked_options(step, tol, max_steps, over_relaxation)
-    return _at_home(W, layout, lambda W: _solve(W, layout, _number(tol, W), **options))
+    prior = checked_prior(concentration, relevance, step, W.dtype)
+    return _at_home(W, layout, lambda W: _solve(W, layout, _number(tol, W), prior, **options))
 
 
 def solve_restarts(
@@ -139,6 +149,8 @@ def solve_restarts(
     tol: ArrayLike = 1e-3,
     max_steps: int = 500,
     over_relaxation: float = 1.0,
+    concentration: ArrayLike | Sequence[float] = 1.0,
+    relevance: ArrayLike = 0.0,
     devices: Sequence[Any] | Mesh | None = None,
     split: bool | None = None,
 ) -> Solution:
@@ -151,6 +163,8 @@ def solve_restarts(
       tol: as in `solve`.
       max_steps: as in `solve`.
       over_relaxation: as in `solve`.
+      concentration: as in `solve`.
+      relevance: as in `solve`.
       devices: as in `solve`.
       split: as in `solve`.
 
@@ -159,7 +173,8 @@ def solve_restarts(
     """
     W, layout = _arguments(W_batch, S, devices, split, batched=True)
     options = checked_options(step, tol, max_steps, over_relaxation)
-    return _at_home(W, layout, lambda W: _solve_restarts(W, layout, _number(tol, W), **options))
+    prior = checked_prior(concentration, relevance, step, W.dtype)
+    return _at_home(W, layout, lambda W: _solve_restarts(W, layout, _number(tol, W), prior, **options))
 
 
 def best(solution: Solution) -> Solution:
@@ -230,25 +245,32 @@ def _sweep(W: Float[Array, "words topics"], layout: Layout, wanted: Bool[Array, 
 
 
 def begin(
-    W: Float[Array, "words topics"], layout: Layout, *, max_steps: int, step: Step, over_relaxation: float
+    W: Float[Array, "words topics"],
+    layout: Layout,
+    *,
+    max_steps: int,
+    step: Step,
+    over_relaxation: float,
+    prior: Prior | None = None,
 ) -> State:
     """The state before the first step, on the simplex unless the paper is to be followed; takes one sweep."""
     if step == "exact" or over_relaxation != 1:
         W = _on_simplex(W, layout)
     W = _blank(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), layout)
     ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
+    objective = _penalized(-log_likelihood, W, layout, prior, jnp.int32(0))
     nothing = jnp.full(max_steps + 1, jnp.nan, W.dtype)
     return State(
         W=W,
         ZW=ZW,
-        objective=-log_likelihood,
+        objective=objective,
         refused=jnp.array(False),
         status=jnp.where(jnp.isfinite(log_likelihood), Status.RUNNING.value, Status.NONFINITE.value).astype(
             jnp.int32
         ),
         num_steps=jnp.int32(0),
         history=History(
-            objective=nothing.at[0].set(-log_likelihood),
+            objective=nothing.at[0].set(objective),
             change=nothing,
             residual=nothing.at[0].set(_residual(W, layout)),
         ),
@@ -263,6 +285,7 @@ def advance(
     tol: Float[Array, ""] | float,
     step: Step,
     over_relaxation: float,
+    prior: Prior | None = None,
 ) -> State:
     """Steps until the state has `until` of them, W has converged or a value is not finite."""
 
@@ -270,7 +293,7 @@ def advance(
         return (state.status == Status.RUNNING.value) & (state.num_steps < until)
 
     def one_step(state: State) -> State:
-        return _one_step(state, layout, tol, step, over_relaxation)
+        return _one_step(state, layout, tol, step, over_relaxation, prior)
 
     return lax.while_loop(running, one_step, state)
 
@@ -299,30 +322,38 @@ def _one_step(
     tol: Float[Array, ""] | float,
     step: Step,
     over_relaxation: float,
+    prior: Prior | None,
 ) -> State:
     # After a refusal the exact step, whichever is over-relaxed: it is proven not to raise the objective.
     plain = jnp.array(True) if over_relaxation == 1 else state.refused
-    W = _moved(state, layout, plain, step, over_relaxation)
+    W = _moved(state, layout, plain, step, over_relaxation, prior)
     running = state.status == Status.RUNNING.value
     ZW, log_likelihood = _sweep(W, layout, running)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
     finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change)
-    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(state.objective)
+    objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
+    before = _anew(state, layout, prior)
+    size = jnp.abs(before)
+    if prior is not None:  # whose term may cancel the other, but not its rounding error
+        size = jnp.maximum(size, jnp.abs(log_likelihood))
+    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * size
     # A plain step is not asked: the exact one is proven, and the paper's is free to raise the objective.
-    accepted = finite & (plain | (-log_likelihood <= state.objective + noise))
+    accepted = finite & (plain | (objective <= before + noise))
 
     W, ZW, objective, change = (
         jnp.where(accepted, new, old)
         for new, old in (
             (W, state.W),
             (ZW, state.ZW),
-            (-log_likelihood, state.objective),
+            (objective, before),
             (change, jnp.zeros_like(change)),
         )
     )
-    status = jnp.where(accepted & (change <= tol), Status.CONVERGED.value, Status.RUNNING.value)
-    status = jnp.where(plain & ~finite, Status.NONFINITE.value, status)
     t = state.num_steps + 1
+    # While the concentration is annealed, W may rest where the last one would not let it.
+    still = accepted & (change <= tol) & (t >= priors.num_annealed(prior))
+    status = jnp.where(still, Status.CONVERGED.value, Status.RUNNING.value)
+    status = jnp.where(plain & ~finite, Status.NONFINITE.value, status)
     return State(
         W=W,
         ZW=ZW,
@@ -338,28 +369,69 @@ def _one_step(
     )
 
 
+def _penalized(
+    objective: Float[Array, ""],
+    W: Float[Array, "words topics"],
+    layout: Layout,
+    prior: Prior | None,
+    step: Int[Array, ""],
+) -> Float[Array, ""]:
+    if prior is None:
+        return objective
+    held = None if layout.deal is None else layout.deal.held()
+    return objective + priors.penalty(prior, step, W, held, layout.num_words)
+
+
+def _anew(state: State, layout: Layout, prior: Prior | None) -> Float[Array, ""]:
+    """The objective of a state by the prior of its next step, which need not be that of its last."""
+    if prior is None or prior.concentration is None or prior.concentration.shape[0] == 1:
+        return state.objective
+    last = jnp.maximum(state.num_steps - 1, 0)
+    of_last, of_next = (
+        _penalized(jnp.zeros_like(state.objective), state.W, layout, prior, step)
+        for step in (last, state.num_steps)
+    )
+    return state.objective + (of_next - of_last)
+
+
 def _moved(
-    state: State, layout: Layout, plain: Bool[Array, ""], step: Step, over_relaxation: float
+    state: State,
+    layout: Layout,
+    plain: Bool[Array, ""],
+    step: Step,
+    over_relaxation: float,
+    prior: Prior | None,
 ) -> Float[Array, "words topics"]:
     """The step itself: every device takes it for its part of the words."""
+    extra = None if prior is None else priors.pseudocount(prior, state.num_steps, state.W.shape[1])
+
+    def stepped(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, _, extra = shared
+        return _STEPS[step](sums, W, ZW) if extra is None else priors.exact_step(sums, extra, W, ZW)
+
+    def exactly(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, _, extra = shared
+        return decomposition.exact_step(sums, W, ZW) if extra is None else stepped(shared, W, ZW)
 
     def native_rows(shared: Any, W: Array, ZW: Array) -> Array:
-        sums, plain = shared
+        sums, plain, _ = shared
         exponent = jnp.where(plain, 1.0, over_relaxation).astype(W.dtype)
         return native.exact_step(sums, W, ZW, exponent, num_threads=layout.num_threads)
 
-    def over_relaxed(sums: decomposition.Sums, W: Array, ZW: Array) -> Array:
-        return decomposition.over_relax(W, _STEPS[step](sums, W, ZW), over_relaxation)
+    def over_relaxed(shared: Any, W: Array, ZW: Array) -> Array:
+        return decomposition.over_relax(W, stepped(shared, W, ZW), over_relaxation)
 
     def xla_rows(shared: Any, W: Array, ZW: Array) -> Array:
-        sums, plain = shared
         if over_relaxation == 1:
-            return _STEPS[step](sums, W, ZW)
-        return lax.cond(plain, decomposition.exact_step, over_relaxed, sums, W, ZW)
+            return stepped(shared, W, ZW)
+        return lax.cond(shared[1], exactly, over_relaxed, shared, W, ZW)
 
-    native_too = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32
+    native_too = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32 and extra is None
     rows_step = native_rows if native_too else xla_rows
-    shared = (decomposition.column_sums(state.W, state.ZW), plain)
+    sums = decomposition.column_sums(state.W, state.ZW)
+    if prior is not None:
+        sums = priors.weighed(prior, sums, layout.num_words)
+    shared = (sums, plain, extra)
     deal = layout.deal
     if deal is None:
         return sharding.by_rows(rows_step, layout.mesh, shared, state.W, state.ZW)
@@ -390,13 +462,15 @@ def _run(
     W: Float[Array, "words topics"],
     layout: Layout,
     tol: Float[Array, ""] | float,
+    prior: Prior | None = None,
     *,
     step: Step,
     max_steps: int,
     over_relaxation: float,
 ) -> Solution:
-    state = begin(W, layout, max_steps=max_steps, step=step, over_relaxation=over_relaxation)
-    state = advance(state, layout, until=max_steps, tol=tol, step=step, over_relaxation=over_relaxation)
+    kind: dict[str, Any] = {"step": step, "over_relaxation": over_relaxation, "prior": prior}
+    state = begin(W, layout, max_steps=max_steps, **kind)
+    state = advance(state, layout, until=max_steps, tol=tol, **kind)
     return finish(state, layout, step=step)
 
 
@@ -409,13 +483,14 @@ def _solve_restarts(
     W: Float[Array, "restarts words topics"],
     layout: Layout,
     tol: Float[Array, ""] | float,
+    prior: Prior | None = None,
     *,
     step: Step,
     max_steps: int,
     over_relaxation: float,
 ) -> Solution:
     run = partial(_run, step=step, max_steps=max_steps, over_relaxation=over_relaxation)
-    return jax.vmap(lambda start: run(start, layout, tol))(W)
+    return jax.vmap(lambda start: run(start, layout, tol, prior))(W)
 
 
 # --- What was asked for -----------------------------------------------------------------------------
@@ -437,16 +512,20 @@ def checked_options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation:
     return {"step": step, "max_steps": max_steps, "over_relaxation": float(over_relaxation)}
 
 
-def _arguments(
-    given: ArrayLike, S: Any, devices: Any, split: bool | None, *, batched: bool
-) -> tuple[Array, Layout]:
-    """Validates W, on the host, and lays S out; what is traced can only be looked at for its shape."""
-    name = "W_batch" if batched else "W"
-    if isinstance(S, Layout) and not (devices is None and split is None):
-        raise ValueError(f"{'split' if devices is None else 'devices'}: S is a layout, prepared for its own")
-    # It may be too large for a device.
-    on_host = S.deal is not None if isinstance(S, Layout) else split or jax.process_count() > 1
-    if on_host and not isinstance(given, jax.Array):
+def checked_prior(
+    concentration: ArrayLike | Sequence[float], relevance: ArrayLike, step: Step, dtype: Any
+) -> Prior | None:
+    """What is known of W before, validated."""
+    prior = priors.given(concentration, relevance, dtype)
+    if prior is not None and step != "exact":
+        name = "relevance" if prior.concentration is None else "concentration"
+        raise ValueError(f"{name} needs step='exact', got {step!r}")
+    return prior
+
+
+def checked_start(given: ArrayLike, name: str, *, batched: bool, on_host: bool = False) -> Any:
+    """W, validated on the host; what is traced can only be looked at for its shape."""
+    if on_host and not isinstance(given, jax.Array):  # it may be too large for a device
         W: Any = np.asarray(given)
         W = W.astype(jax.dtypes.canonicalize_dtype(W.dtype), copy=False)
     else:
@@ -463,6 +542,18 @@ def _arguments(
             raise ValueError(
                 f"{name}{list(at)} = {W[at]} is not a finite, positive number ({len(bad)} such in all)"
             )
+    return W
+
+
+def _arguments(
+    given: ArrayLike, S: Any, devices: Any, split: bool | None, *, batched: bool
+) -> tuple[Array, Layout]:
+    """Validates W, and lays S out."""
+    name = "W_batch" if batched else "W"
+    if isinstance(S, Layout) and not (devices is None and split is None):
+        raise ValueError(f"{'split' if devices is None else 'devices'}: S is a layout, prepared for its own")
+    on_host = S.deal is not None if isinstance(S, Layout) else split or jax.process_count() > 1
+    W = checked_start(given, name, batched=batched, on_host=bool(on_host))
     num_words = W.shape[-2]
     if isinstance(S, Layout):
         layout = S

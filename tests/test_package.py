@@ -80,7 +80,7 @@ def test_readme_links_lead_somewhere():
 
 
 def test_every_public_name_is_there():
-    assert len(dcdjax.__all__) <= 25
+    assert len(dcdjax.__all__) <= 26
     for name in dcdjax.__all__:
         assert getattr(dcdjax, name) is not None
         assert name in dir(dcdjax)
@@ -112,9 +112,9 @@ def test_imports_point_one_way():
         *("files", "facts", "checkpoint", "parallel", "text_blocks", "source", "corpus", "overflow"),
         *("vocabulary", "pair_counts", "matrix_files", "validation", "cooccurrence", "download"),
         *("python_docs", "datasets", "matrix_market", "weighting", "neighbor_graph", "similarity", "tiling"),
-        *("packing", "dealing", "rounds", "greetings", "processes", "decomposition", "native"),
-        *("sharding", "layout", "sweeps", "smoothing", "spectrum", "initialize", "solver"),
-        *("keeper", "runs", "queries"),
+        *("packing", "dealing", "rounds", "greetings", "processes", "decomposition", "priors", "native"),
+        *("sharding", "layout", "sweeps", "divergences", "smoothing", "spectrum", "initialize", "solver"),
+        *("minibatches", "epochs", "gradient", "incremental", "pruning", "keeper", "runs", "queries"),
         *("reduction", "answers", "lexicon", "model_files", "vector_files", "coherence", "embedding"),
         *("presets", "provenance", "given", "progress", "fitting", "judgments", "word_tables", "evaluation"),
         *("report", "tables", "shell", "commands", "demo", "cli"),
