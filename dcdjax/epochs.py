@@ -79,6 +79,13 @@ def arguments(
     return start, batches, of_order, max_epochs
 
 
+def at_home(W: Any, batches: Minibatches, run: Callable[[], Solution]) -> Solution:
+    """Runs where S lies, and brings the result to where W was."""
+    with sharding.instead_of_others(batches.mesh):
+        solution = run()
+    return solution if isinstance(W, Tracer) else solver.brought_home(solution, W, batches.devices)
+
+
 def begin(carried: Any, way: Way, key: PRNGKeyArray, max_epochs: int) -> State:
     """The state before the first epoch."""
     nothing = jnp.full(max_epochs + 1, jnp.nan, way.W(carried).dtype)

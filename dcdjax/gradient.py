@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from dcdjax import decomposition, divergences, epochs, priors, sharding, sweeps, validation
+from dcdjax import decomposition, divergences, epochs, priors, sweeps
 from dcdjax.divergences import Divergence, OverZeros
 from dcdjax.minibatches import Minibatches
 from dcdjax.priors import Prior
@@ -102,11 +101,14 @@ def solve(
         raise ValueError(f"optimizer must be one of optax, got {optimizer!r}")
     prior = priors.given(concentration, relevance, start.dtype)
     problem = Problem(divergence=divergence, zeros=divergences.over_zeros(divergence))
-    with sharding.instead_of_others(batches.mesh):
-        return _solve(
+    return epochs.at_home(
+        W,
+        batches,
+        lambda: _solve(
             start, batches, key, jnp.asarray(tol, start.dtype), prior,
             optimizer=optimizer, problem=problem, max_epochs=max_epochs,
-        )  # fmt: skip
+        ),
+    )  # fmt: skip
 
 
 @partial(jax.jit, static_argnames=("optimizer", "problem", "max_epochs"))
@@ -252,71 +254,3 @@ def finish(
         lambda W, epoch: objective(W, batches, prior, epoch, problem),
         unit,
     )
-
-
-# --- Which divergence -------------------------------------------------------------------------------
-
-
-class Choice(NamedTuple):
-    """Which order of the alpha family predicts best what was held out."""
-
-    order: float
-    losses: dict[float, float]  # -sum C log Shat / sum C of the counts C held out, of each order
-    solution: Solution  # of that order
-
-
-def choose_alpha(
-    W: ArrayLike,
-    S: Any,
-    held_out: Any,
-    *,
-    key: Any,
-    orders: Sequence[float] = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0),
-    **options: Any,
-) -> Choice:
-    """Learns with each order of the alpha family, and keeps that which predicts counts held out the best.
-
-    Args:
-      W: the start, of all of them.
-      S: as in `solve`.
-      held_out: counts of the same words, taken where S was not: sparse, dense or a pair (S_idx, S_val).
-      key: as in `solve`, the same for all.
-      orders: of `divergences.alpha`.
-      **options: of `solve`.
-
-    Returns:
-      The choice. All are compared by the likelihood of the counts, -sum C log Shat, whatever they were
-      learned by.
-
-    Raises:
-      ValueError: naming the argument.
-    """
-    orders = [float(order) for order in orders]
-    if not orders:
-        raise ValueError("orders must be some numbers, got none")
-    family = {order: divergences.alpha(order) for order in orders}
-    start, batches, _, _ = epochs.arguments(
-        W, S, key, num_batches=options.pop("num_batches", 16), devices=options.pop("devices", None),
-        tol=0.0, max_epochs=0,
-    )  # fmt: skip
-    C_idx, C_val = _counts(held_out, start.shape[0])
-    losses, best = {}, None
-    for order, divergence in family.items():
-        found = solve(start, batches, key=key, divergence=divergence, **options)
-        losses[order] = float(decomposition.objective(found.W, C_idx, C_val))
-        if best is None or losses[order] < losses[best[0]]:
-            best = order, found
-    assert best is not None
-    return Choice(order=best[0], losses=losses, solution=best[1])
-
-
-def _counts(held_out: Any, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Validated, as a pair, and summing up to one."""
-    try:
-        counts = validation.canonical("held_out", held_out, num_words).tocoo()
-    except ValueError as error:
-        raise ValueError(f"held_out: {error}") from None
-    total = counts.data.sum()
-    if not total > 0:
-        raise ValueError("held_out has no counts")
-    return np.stack([counts.row, counts.col], axis=1).astype(np.int32), counts.data / total

@@ -90,11 +90,14 @@ def solve(
         W, S, key, num_batches=num_batches, tol=tol, max_epochs=max_epochs, devices=devices
     )
     solver.checked_options("exact", tol, max_epochs, over_relaxation)
-    with sharding.instead_of_others(batches.mesh):
-        return _solve(
+    return epochs.at_home(
+        W,
+        batches,
+        lambda: _solve(
             start, batches, key, jnp.asarray(tol, start.dtype),
             memory=memory, over_relaxation=float(over_relaxation), max_epochs=max_epochs,
-        )  # fmt: skip
+        ),
+    )  # fmt: skip
 
 
 @partial(jax.jit, static_argnames=("memory", "over_relaxation", "max_epochs"))

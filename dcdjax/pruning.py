@@ -31,7 +31,7 @@ def prune(
     *,
     relevance: float = 1.0,
     tol: float = 1e-5,
-    max_steps: int = 1000,
+    max_steps: int = 5000,
     over_relaxation: float = 1.9,
 ) -> Solution:
     """Solves with a penalty on topics, under which those that S does not need die, and leaves these out.
@@ -44,9 +44,11 @@ def prune(
         starts find the number more often than spectral ones.
       S: as in `solve`, but no layout. Counts, for which the usual relevance is meant.
       relevance: how much a topic has to explain, over the noise of S. Too little leaves topics that fit
-        noise, too much merges groups; of weak groups both may be so.
+        noise, too much merges groups; of weak groups both may be so. Where there may be no groups at all,
+        it takes 2 to leave one topic (experiments/topics).
       tol: as in `solve`.
-      max_steps: as in `solve`, with the penalty. Topics die slowly: hundreds of steps are usual.
+      max_steps: as in `solve`, with the penalty. Topics die slowly: hundreds of steps are usual, of large
+        counts thousands. Cut off before it has converged, it leaves too many.
       over_relaxation: as in `solve`.
 
     Returns:
@@ -81,12 +83,13 @@ def prune(
 
 
 def alive(W: Float[Array, "words topics"]) -> np.ndarray:
-    """Which topics have at least half a word."""
-    return np.flatnonzero(np.asarray(jnp.sum(W, axis=0)) >= _LEAST_WORDS)
+    """Which topics have at least half a word; the largest in any case, where there are few words."""
+    words = np.asarray(jnp.sum(W, axis=0))
+    return np.flatnonzero(words >= min(_LEAST_WORDS, words.max()))
 
 
 def noise(W: Float[Array, "words topics"], S: scipy.sparse.csr_array) -> Float[Array, ""]:
-    """The sum of (S - Shat)^2 over that of S, S being over its mean row sum, m: 1 / m for Poisson's counts."""
+    """The sum of (S - Shat)^2 over that of S, S being over its mean row sum, m: 1 / m for Poisson counts."""
     entries = S.tocoo()
     S_idx = jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32))
     mean = float(S.sum()) / S.shape[0]

@@ -333,10 +333,7 @@ def _one_step(
     finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change)
     objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
     before = _anew(state, layout, prior)
-    size = jnp.abs(before)
-    if prior is not None:  # whose term may cancel the other, but not its rounding error
-        size = jnp.maximum(size, jnp.abs(log_likelihood))
-    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * size
+    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
     # A plain step is not asked: the exact one is proven, and the paper's is free to raise the objective.
     accepted = finite & (plain | (objective <= before + noise))
 
@@ -593,11 +590,16 @@ def _at_home(W: Array, layout: Layout, run: Callable[[Array], Solution]) -> Solu
         solution = run(start)
     if layout.deal is not None:
         return solution._replace(W=layout.collected(solution.W, axis))
+    return brought_home(solution, W, layout.devices)
+
+
+def brought_home(solution: Solution, W: Any, devices: Sequence[Any]) -> Solution:
+    """A solution that lies on some devices, where the start was, if that was on one of JAX's."""
     if (
         isinstance(solution.W, Tracer)
         or not isinstance(W, jax.Array)
         or len(W.devices()) > 1
-        or W.devices() == set(layout.devices)
+        or W.devices() == set(devices)
     ):
         return solution
     (home,) = W.devices()

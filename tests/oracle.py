@@ -72,3 +72,51 @@ def exact_step(W, S):
     A = W * minus
     lam = row_root(A, plus - plus.min()) - plus.min()
     return A / (plus + lam[:, None])
+
+
+# --- Other divergences ------------------------------------------------------------------------------
+
+
+def softmax(theta):
+    W = np.exp(theta - theta.max(1, keepdims=True))
+    return W / W.sum(1, keepdims=True)
+
+
+def kl(S, Shat):
+    return alpha(1)(S, Shat)
+
+
+def alpha(a):
+    """The family as it is written, with its limit at 1."""
+
+    def terms(S, Shat):
+        if a == 1:
+            return np.where(S > 0, S * np.log(np.where(S > 0, S, 1) / Shat), 0) - S + Shat
+        return (S**a * Shat ** (1 - a) - a * S + (a - 1) * Shat) / (a * (a - 1))
+
+    return terms
+
+
+def squared(S, Shat):
+    return (S - Shat) ** 2
+
+
+def total(terms, W, S):
+    """Over all N x N cells."""
+    return terms(S, shat(W)).sum()
+
+
+def penalty(W, concentration, relevance):
+    """That of the priors, for an S with a mean row sum of one."""
+    rows = -(concentration - 1) / W.shape[1] * np.log(W).sum()
+    return rows + relevance * len(W) * np.log(1 + W.sum(0) / 0.3).sum()
+
+
+def finite_differences(f, x, step=1e-5):
+    """The gradient of f, a number, at x."""
+    gradient = np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        nudge = np.zeros_like(x)
+        nudge[at] = step
+        gradient[at] = (f(x + nudge) - f(x - nudge)) / (2 * step)
+    return gradient

@@ -264,6 +264,7 @@ for memory in ("average", "parts"):
     given = dict(key=0, memory=memory, tol=0.0, max_epochs=3)
     alone, *shared = (incremental.solve(W, batches, **given) for batches in drawn)
     for found in shared:
+        assert found.W.devices() == W.devices(), "the result is where W was"
         np.testing.assert_allclose(found.W, alone.W, rtol=1e-9, atol=1e-13)
         np.testing.assert_allclose(found.objective, alone.objective, rtol=1e-12)
 """
