@@ -38,12 +38,14 @@ class Way(NamedTuple):
       W: of what is carried.
       besides: (carried, number of the epoch) -> what the objective has besides the minibatches.
       afresh: what is carried into an epoch, of what came out of the one before.
+      least: epochs before which nothing converges, as what is minimized still changes.
     """
 
     visit: Callable[[Any, Array, Array], tuple[Any, Array]]
     W: Callable[[Any], Array]
     besides: Callable[[Any, Array], Array]
     afresh: Callable[[Any], Any] = lambda carried: carried
+    least: int = 0
 
 
 def arguments(
@@ -118,7 +120,8 @@ def advance(
         estimated = jnp.sum(losses) + way.besides(state.carried, state.num_epochs)
         change = jnp.linalg.norm(W - W_before) / jnp.linalg.norm(W_before)
         finite = jnp.isfinite(estimated) & jnp.isfinite(change)
-        status = jnp.where(change <= tol, Status.CONVERGED.value, Status.RUNNING.value)
+        converged = (change <= tol) & (state.num_epochs + 1 >= way.least)
+        status = jnp.where(converged, Status.CONVERGED.value, Status.RUNNING.value)
         status = jnp.where(finite, status, Status.NONFINITE.value)
         t = state.num_epochs + 1
         return State(

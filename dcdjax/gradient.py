@@ -51,7 +51,7 @@ def solve(
     num_batches: int = 16,
     tol: ArrayLike = 1e-3,
     max_epochs: int = 20,
-    concentration: ArrayLike = 1.0,
+    concentration: ArrayLike | Sequence[float] = 1.0,
     relevance: ArrayLike = 0.0,
     devices: Sequence[Any] | Mesh | None = None,
 ) -> Solution:
@@ -236,6 +236,7 @@ def way(
         visit=visit,
         W=lambda carried: weights(carried[0]),
         besides=lambda carried, epoch: _besides(weights(carried[0]), prior, epoch, problem),
+        least=priors.num_annealed(prior),
     )
 
 

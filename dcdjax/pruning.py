@@ -44,8 +44,8 @@ def prune(
         starts find the number more often than spectral ones.
       S: as in `solve`, but no layout. Counts, for which the usual relevance is meant.
       relevance: how much a topic has to explain, over the noise of S. Too little leaves topics that fit
-        noise, too much merges groups; of weak groups both may be so. Where there may be no groups at all,
-        it takes 2 to leave one topic (experiments/topics).
+        noise, too much merges groups; of weak groups both may be so. Of small counts without any group
+        it takes 2 to leave one topic. See experiments/topics.
       tol: as in `solve`.
       max_steps: as in `solve`, with the penalty. Topics die slowly: hundreds of steps are usual, of large
         counts thousands. Cut off before it has converged, it leaves too many.

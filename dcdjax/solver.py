@@ -113,8 +113,8 @@ def solve(
         objective is refused, which costs a sweep, and the exact step taken next.
       concentration: alpha of a Dirichlet prior of the rows of W, see `priors`: above 1 smooths them, below 1
         makes them sparse. Of several numbers, the first is that of the first step, and so on, the last that
-        of all the rest: from large to small, it is annealed, and nothing converges before. Needs exact steps,
-        as relevance does.
+        of all the rest: from large to small, it is annealed, and nothing converges before. From 2, say: of
+        much more, W becomes uniform, and stays so (experiments/topics). Needs exact steps, as relevance does.
       relevance: rho of a prior of the topics, see `priors`: those that are not needed die out, and weigh less
         than a word. See `pruning.prune` for how large it should be.
       devices: that share the work, or a mesh of them, as in `prepare`, unless S is a layout.

@@ -31,7 +31,7 @@ def problems(max_words):
     number = {word: n for n, word in enumerate(unseen.words)}
     for name, weigh in (("counts", lambda counts: counts), ("ppmi", weighting.ppmi)):
         S = dcdjax.similarity.from_counts(seen, weighting=name, drop_isolated=True)
-        words = S.words or ()
+        words = list(S.words or ())
         known = np.array([n for n, word in enumerate(words) if word in number], np.int32)
         rows = [number[words[n]] for n in known]
         entries = scipy.sparse.coo_array(weigh(unseen.matrix[rows][:, rows]))
