@@ -40,8 +40,8 @@ def prune(
     bent is mended by some steps without it.
 
     Args:
-      W: a positive start, (N, r), with more topics than there should be, such as three times as many. Random
-        starts find the number more often than spectral ones.
+      W: a positive start, (N, r), with more topics than there should be, such as three times as many. The
+        experiments are with random ones.
       S: as in `solve`, but no layout. Counts, for which the usual relevance is meant.
       relevance: how much a topic has to explain, over the noise of S. Too little leaves topics that fit
         noise, too much merges groups; of weak groups both may be so. Of small counts without any group

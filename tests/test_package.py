@@ -72,6 +72,12 @@ def test_readme_rule_is_the_update():
     np.testing.assert_allclose(names["W"], dcdjax.update(W, *pair(S)), rtol=1e-12)
 
 
+def test_readme_learns_in_other_ways():
+    done = run(sys.executable, "-c", code_blocks()[5])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "5 topics are needed\n"
+
+
 def test_readme_links_lead_somewhere():
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if not link.startswith("https:")]
     assert links

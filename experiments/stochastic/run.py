@@ -80,7 +80,7 @@ def stochastic(way_of, begun, W, S, num_batches, num_epochs, repeats):
             * gradient.objective(way_of(batches).W(state.carried), batches, None, jnp.int32(0), problem)
         )
     )
-    advance(begin(W, batches), batches, jnp.int32(1))  # compiled
+    timed(advance, begin(W, batches), batches, jnp.int32(1))  # compiled
     seconds, objectives = [], []
     for _ in range(repeats):
         state, beginning = timed(begin, W, batches)
@@ -98,7 +98,7 @@ def stochastic(way_of, begun, W, S, num_batches, num_epochs, repeats):
 def runs(name, S, W, quick):
     """Of each method a function that runs it."""
     repeats = 1 if quick or name == "synthetic" else 3
-    num_epochs = 2 if quick else 8
+    num_epochs = 2 if quick else 8 if name == "wikipedia" else 5
 
     def by_steps(memory, num_batches, over_relaxation):
         def way(batches):
