@@ -146,6 +146,7 @@ def reached(curve, level):
 
 def draw(results):
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     figure, panels = plt.subplots(
         len(results),
@@ -166,9 +167,13 @@ def draw(results):
                         curve[:, place], 100 * (curve[:, 2] / lowest - 1), style, color=color, label=method
                     )
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
             axes.set_xlabel(label)
             axes.set_title(
-                f"{name}: {found['nonzeros'] / 1e6:.0f} M nonzeros, {found['words']:,} words", fontsize=10
+                f"{name.title()}: {found['nonzeros'] / 1e6:.0f} M nonzeros, {found['words']:,} words",
+                fontsize=10,
             )
             axes.spines[["top", "right"]].set_visible(False)
         row[0].set_ylabel("objective, % above the lowest")
