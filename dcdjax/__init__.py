@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dcdjax import cooccurrence, datasets, evaluation, gradient, initialize, progress, report, similarity
+    from dcdjax import cooccurrence, datasets, evaluation, initialize, progress, report, similarity
     from dcdjax.cooccurrence import Counts, count
     from dcdjax.decomposition import divergence, lagrangian, multipliers, objective, update
     from dcdjax.embedding import Embedding
@@ -38,7 +38,6 @@ __all__ = [
     "divergence",
     "evaluation",
     "fit",
-    "gradient",
     "initialize",
     "lagrangian",
     "multipliers",
@@ -61,9 +60,7 @@ _ROOMS = {
     "fit": "fitting",
     "prepare": "layout",
 }
-_MODULES = {
-    *("cooccurrence", "datasets", "evaluation", "gradient", "initialize", "progress", "report", "similarity")
-}
+_MODULES = {*("cooccurrence", "datasets", "evaluation", "initialize", "progress", "report", "similarity")}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike
 
-from dcdjax import decomposition, divergences, epochs, gradient, validation
+from dcdjax import decomposition, divergences, epochs, gradient, solver, validation
 from dcdjax.solver import Solution
 
 
@@ -60,7 +60,8 @@ def alpha(
         if best is None or losses[order] < losses[best[0]]:
             best = order, found
     assert best is not None
-    return Choice(order=best[0], losses=losses, solution=best[1])
+    home = solver.brought_home(best[1], W, batches.devices)
+    return Choice(order=best[0], losses=losses, solution=home)
 
 
 def _counts(held_out: Any, num_words: int) -> tuple[np.ndarray, np.ndarray]:

@@ -124,7 +124,7 @@ def over_zeros(divergence: Divergence) -> OverZeros:
 
 
 def entries(divergence: Divergence, zeros: OverZeros) -> sweeps.Entries:
-    """What a pass makes of S and Shat: minus what a nonzero has beyond a zero, and minus its derivative."""
+    """Of what a nonzero has beyond a zero, minus the slope by Shat, and minus the value."""
 
     def of(S: Array, Shat: Array) -> tuple[Array, Array]:
         some = jnp.where(S > 0, S, 1)

@@ -62,13 +62,18 @@ def arguments(
     start = solver.checked_start(W, "W", batched=False)
     max_epochs = validation.whole("max_epochs", max_epochs, 0)
     solver.checked_options("exact", tol, max_epochs, 1.0)
-    _, key = initialize.as_key(key)
-    of_deal, of_order = jax.random.split(key)
+    with jax.ensure_compile_time_eval():  # a number makes a key inside of a `jit`, too
+        key = initialize.checked_key(key)
     if isinstance(S, Minibatches):
+        _, of_order = jax.random.split(key)
         if devices is not None:
             raise ValueError("devices: S is minibatches, drawn for their own")
         batches = S
+    elif isinstance(key, Tracer):
+        raise ValueError("key is traced, by which S cannot be dealt: give minibatches in place of S")
     else:
+        with jax.ensure_compile_time_eval():
+            of_deal, of_order = jax.random.split(key)
         batches = minibatches.draw(
             of_deal, S, num_batches, num_words=start.shape[0], dtype=start.dtype, devices=devices
         )
@@ -76,7 +81,7 @@ def arguments(
         raise ValueError(f"W has {start.shape[0]} words, but S has {batches.num_words}")
     if batches.scale.dtype != start.dtype:
         raise ValueError(f"W is {start.dtype}, but S was drawn for {batches.scale.dtype}")
-    if not isinstance(start, Tracer):
+    if not any(isinstance(given, Tracer) for given in (start, of_order, batches.scale)):
         start, of_order = sharding.everywhere((start, of_order), batches.devices)
     return start, batches, of_order, max_epochs
 
@@ -85,7 +90,9 @@ def at_home(W: Any, batches: Minibatches, run: Callable[[], Solution]) -> Soluti
     """Runs where S lies, and brings the result to where W was."""
     with sharding.instead_of_others(batches.mesh):
         solution = run()
-    return solution if isinstance(W, Tracer) else solver.brought_home(solution, W, batches.devices)
+    if isinstance(W, Tracer) or isinstance(batches.scale, Tracer):
+        return solution
+    return solver.brought_home(solution, W, batches.devices)
 
 
 def begin(carried: Any, way: Way, key: PRNGKeyArray, max_epochs: int) -> State:
@@ -153,6 +160,8 @@ def finish(
     W = way.W(state.carried)
     reached = objective(W, jnp.maximum(state.num_epochs - 1, 0))
     stopped = jnp.where(state.status == Status.RUNNING.value, Status.MAX_STEPS.value, state.status)
+    # An epoch is judged by what it visited: only now is it seen what its end was like.
+    stopped = jnp.where(jnp.isfinite(reached), stopped, Status.NONFINITE.value)
     return Solution(
         W=W,
         objective=unit * reached,

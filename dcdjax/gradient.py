@@ -67,7 +67,7 @@ def solve(
         falls by a fifth each epoch.
       divergence: `divergences.kl`, `divergences.squared`, `divergences.alpha(a)`, or any function of S and
         Shat like these; see `divergences` for what it must be.
-      num_batches: how many minibatches S is dealt to. One is the gradient itself.
+      num_batches: how many minibatches S is dealt to, unless it is such. One is the gradient itself.
       tol: stop when the relative change of W over an epoch is no more than this.
       max_epochs: stop after so many times over S.
       concentration: of the prior of each row, as in `dcdjax.solve`; of several numbers, one for each epoch.
@@ -92,15 +92,15 @@ def solve(
       >>> np.unique(solution.W.argmax(axis=1)[:3]).size
       1
     """
+    if not (optimizer is None or (hasattr(optimizer, "init") and hasattr(optimizer, "update"))):
+        raise ValueError(f"optimizer must be one of optax, got {optimizer!r}")
+    problem = Problem(divergence=divergence, zeros=divergences.over_zeros(divergence))
     start, batches, key, max_epochs = epochs.arguments(
         W, S, key, num_batches=num_batches, tol=tol, max_epochs=max_epochs, devices=devices
     )
+    prior = priors.given(concentration, relevance, start.dtype)
     if optimizer is None:
         optimizer = usual_optimizer(batches.num_batches)
-    elif not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise ValueError(f"optimizer must be one of optax, got {optimizer!r}")
-    prior = priors.given(concentration, relevance, start.dtype)
-    problem = Problem(divergence=divergence, zeros=divergences.over_zeros(divergence))
     return epochs.at_home(
         W,
         batches,

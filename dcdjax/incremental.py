@@ -62,7 +62,8 @@ def solve(
       key: from `jax.random.key`, or a whole number to make one of: by it S is dealt to minibatches, and these
         are taken, each once an epoch in another order.
       memory: of the minibatches before: their "average", or the "parts" of them all.
-      num_batches: how many. One of them with "parts" is `dcdjax.solve`.
+      num_batches: how many, unless S is minibatches. One of them with "parts" and no over-relaxation is
+        `dcdjax.solve`.
       over_relaxation: as in `dcdjax.solve`, but nothing is refused. With 1 and "parts", F never rises.
       tol: stop when the relative change of W over an epoch is no more than this.
       max_epochs: stop after so many times over S.
@@ -70,7 +71,8 @@ def solve(
 
     Returns:
       The solution, steps being epochs. Its objective is that of W. In its history each minibatch is taken
-      where it was looked at: an estimate that costs nothing, and is late by half an epoch.
+      where it was looked at: an estimate that costs nothing, and is late by half an epoch. Of the start there
+      is none.
 
     Raises:
       ValueError: naming the argument.
@@ -86,10 +88,10 @@ def solve(
     """
     if memory not in ("average", "parts"):
         raise ValueError(f"memory must be 'average' or 'parts', got {memory!r}")
+    solver.checked_options("exact", tol, 0, over_relaxation)
     start, batches, key, max_epochs = epochs.arguments(
         W, S, key, num_batches=num_batches, tol=tol, max_epochs=max_epochs, devices=devices
     )
-    solver.checked_options("exact", tol, max_epochs, over_relaxation)
     return epochs.at_home(
         W,
         batches,
@@ -154,7 +156,7 @@ def way(batches: Minibatches, memory: Memory, over_relaxation: float) -> epochs.
         visit=with_average if memory == "average" else with_parts,
         W=lambda carried: carried[0],
         besides=lambda carried, _: jnp.zeros((), carried[0].dtype),
-        afresh=afresh if memory == "parts" else lambda carried: carried,
+        **({"afresh": afresh} if memory == "parts" else {}),
     )
 
 

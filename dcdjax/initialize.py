@@ -157,13 +157,21 @@ def soft(
 
 def as_key(key: Any) -> tuple[Any, Array]:
     """What is to be recorded of a key, or of a whole number to make one of; and the key."""
+    made = checked_key(key)
+    if made is not key:
+        return int(key), made
+    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return np.asarray(data).tolist(), key
+
+
+def checked_key(key: Any) -> Array:
+    """A key, or that of a whole number."""
     if isinstance(key, jax.Array) and key.ndim + jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-        return np.asarray(data).tolist(), key
+        return key
     number = validation.whole("key", key, 0)
     if number >= 1 << 32:  # of which JAX would silently forget all but the last 32 bits
         raise ValueError(f"key must be below 2^32, got {number}")
-    return number, jax.random.key(number)
+    return jax.random.key(number)
 
 
 def num_dimensions(num_topics: int) -> int:

@@ -27,6 +27,8 @@ from dcdjax.similarity import Similarity, from_matrix
 
 # Nonzeros that are looked at together: what is computed of each takes a few times as much memory as itself.
 _AT_A_TIME = 1 << 20
+# Minibatches: each is looked for among all nonzeros, and 16 bits deal to so many evenly.
+_MOST = 1 << 12
 
 
 @jax.tree_util.register_dataclass
@@ -98,14 +100,15 @@ def draw(
       The minibatches, to be given to `gradient.solve` or `incremental.solve` in place of S.
     """
     num_batches = validation.whole("num_batches", num_batches, 1)
-    if num_batches > 1 << 16:
-        raise ValueError(f"num_batches must be at most {1 << 16}, got {num_batches}")
+    if num_batches > _MOST:
+        raise ValueError(f"num_batches must be at most {_MOST}, got {num_batches}")
     similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=num_words)
     if num_words not in (None, similarity.num_words):
         raise ValueError(f"S has {similarity.num_words} words where {num_words} are expected")
     matrix, dtype = similarity.matrix, np.dtype(jax.dtypes.canonicalize_dtype(dtype))
     way, scale = layout.way(devices), layout.scale_of(matrix, dtype)
-    seed = int(np.asarray(jax.random.bits(key, (), np.uint32)))
+    with jax.ensure_compile_time_eval():  # inside of a `jit`, too
+        seed = int(np.asarray(jax.random.bits(key, (), np.uint32)))
     width = packing.width_for(matrix.nnz / matrix.shape[0] / num_batches)
     shares = []
     for part in _parts(matrix, seed, num_batches):

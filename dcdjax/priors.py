@@ -43,6 +43,7 @@ def given(concentration: ArrayLike | Sequence[float], relevance: ArrayLike, dtyp
         least = "positive" if name == "concentration" else "nonnegative"
         if not isinstance(value, Tracer):
             numbers = np.atleast_1d(np.asarray(value, np.float64))
+            numbers = np.where(np.abs(numbers) > jnp.finfo(dtype).max, np.inf, numbers)
             wrong = ~(np.isfinite(numbers) & ((numbers > 0) if most else (numbers >= 0)))
             if wrong.any():
                 raise ValueError(f"{name} must be {least} and finite, got {numbers[wrong][0]}")

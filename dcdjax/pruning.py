@@ -19,7 +19,7 @@ from dcdjax.layout import prepare
 from dcdjax.similarity import Similarity, from_matrix
 from dcdjax.solver import Solution
 
-# Steps without the penalty, after which the noise is known well enough; and as many, in the end, without it.
+# Steps without the penalty, after which the noise is known well enough; and some, in the end, without it.
 _STEPS_BEFORE, _STEPS_AFTER = 20, 30
 # Words: a topic of fewer has died. Those that live have many, the dead have none to speak of.
 _LEAST_WORDS = 0.5
@@ -45,7 +45,8 @@ def prune(
       S: as in `solve`, but no layout. Counts, for which the usual relevance is meant.
       relevance: how much a topic has to explain, over the noise of S. Too little leaves topics that fit
         noise, too much merges groups; of weak groups both may be so. Of small counts without any group
-        it takes 2 to leave one topic. See experiments/topics.
+        it takes 2 to leave one topic. See experiments/topics. Where S has no noise at all, nothing dies;
+        where pairs were counted ten thousand times, noise is overestimated, and less will do.
       tol: as in `solve`.
       max_steps: as in `solve`, with the penalty. Topics die slowly: hundreds of steps are usual, of large
         counts thousands. Cut off before it has converged, it leaves too many.
@@ -94,4 +95,6 @@ def noise(W: Float[Array, "words topics"], S: scipy.sparse.csr_array) -> Float[A
     S_idx = jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32))
     mean = float(S.sum()) / S.shape[0]
     S_val = jnp.asarray((entries.data / mean).astype(W.dtype))
-    return jax.jit(divergences.total, static_argnums=0)(divergences.squared, W, S_idx, S_val) / W.shape[0]
+    total = jax.jit(divergences.total, static_argnums=0)(divergences.squared, W, S_idx, S_val) / W.shape[0]
+    # Of an S without noise it may be below zero by a rounding error.
+    return jnp.maximum(total, jnp.finfo(W.dtype).eps * jnp.sum(S_val**2) / W.shape[0])

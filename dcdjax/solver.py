@@ -265,7 +265,7 @@ def begin(
         ZW=ZW,
         objective=objective,
         refused=jnp.array(False),
-        status=jnp.where(jnp.isfinite(log_likelihood), Status.RUNNING.value, Status.NONFINITE.value).astype(
+        status=jnp.where(jnp.isfinite(objective), Status.RUNNING.value, Status.NONFINITE.value).astype(
             jnp.int32
         ),
         num_steps=jnp.int32(0),
@@ -330,8 +330,8 @@ def _one_step(
     running = state.status == Status.RUNNING.value
     ZW, log_likelihood = _sweep(W, layout, running)
     change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
-    finite = jnp.isfinite(log_likelihood) & jnp.isfinite(change)
     objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
+    finite = jnp.isfinite(objective) & jnp.isfinite(change)
     before = _anew(state, layout, prior)
     noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
     # A plain step is not asked: the exact one is proven, and the paper's is free to raise the objective.

@@ -238,6 +238,22 @@ def test_one_trace_per_shape(monkeypatch):
         incremental.solve(W, batches, key=0, max_epochs=2)
 
 
+def test_inside_jit():
+    W, S, batches = problem()
+    options = {"tol": 0.0, "max_epochs": 2}
+    expected = incremental.solve(W, batches, key=jax.random.key(5), **options).W
+    run = jax.jit(lambda W, batches, key: incremental.solve(W, batches, key=key, **options).W)
+    np.testing.assert_allclose(run(W, batches, jax.random.key(5)), expected, rtol=1e-10)
+    closed_over = jax.jit(lambda batches: incremental.solve(W, batches, key=jax.random.key(5), **options).W)
+    np.testing.assert_allclose(closed_over(batches), expected, rtol=1e-10)
+    sparse = scipy.sparse.csr_array(S)
+    dealt = jax.jit(lambda W: incremental.solve(W, sparse, key=7, num_batches=3, **options).W)
+    expected = incremental.solve(W, sparse, key=7, num_batches=3, **options).W
+    np.testing.assert_allclose(dealt(W), expected, rtol=1e-10)
+    with pytest.raises(ValueError, match="key is traced"):
+        jax.jit(lambda key: incremental.solve(W, sparse, key=key, **options).W)(jax.random.key(0))
+
+
 # --- Devices, and what is refused -------------------------------------------------------------------
 
 _ON_DEVICES = """

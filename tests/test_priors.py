@@ -427,3 +427,10 @@ def test_native_step_serves_relevance_too(cached, monkeypatch):
         assert bool(calls) == natively
         expected = step(step(step(W, S, alpha, rho), S, alpha, rho), S, alpha, rho)
         np.testing.assert_allclose(found.W, expected, rtol=2e-3, atol=1e-6)
+
+
+def test_a_prior_beyond_all_numbers():
+    W, S = jnp.full((6, 2), 0.5, np.float32), np.ones((6, 6))
+    with pytest.raises(ValueError, match="concentration must be positive and finite, got inf"):
+        solve(W, S, concentration=1e39)
+    assert solve(W * jnp.array([[1.0, 0.1]], np.float32), S, concentration=3e38).status == Status.NONFINITE

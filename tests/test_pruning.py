@@ -177,3 +177,12 @@ def test_other_bad_arguments_are_named(name, wrong):
         arguments["S"] = prepare(S)
     with pytest.raises(ValueError, match=rf"\b{name}\b"):
         pruning.prune(**arguments)
+
+
+def test_an_S_without_noise():
+    """Of which the noise, a difference, may be below zero by a rounding error."""
+    for size in (5, 8, 11, 15):
+        W = jnp.ones((size, 1), np.float32)
+        S = scipy.sparse.csr_array(np.ones((size, size)))
+        assert 0 < float(pruning.noise(W, S)) < 1e-5
+    assert pruning.prune(np.ones((11, 1), np.float32), np.ones((11, 11)), max_steps=5).W.shape == (11, 1)

@@ -191,6 +191,7 @@ def main():
     for name, make in (("wikipedia", wikipedia), ("synthetic", synthetic)):
         if chosen.only not in (None, name):
             continue
+        load = os.getloadavg()[0]
         S = make(chosen.quick)
         W = initialize.uniform(jax.random.key(0), S.num_words, 20 if chosen.quick else NUM_TOPICS)
         methods = {}
@@ -210,7 +211,7 @@ def main():
             "words": S.num_words,
             "nonzeros": S.matrix.nnz,
             "topics": W.shape[1],
-            "load before": os.getloadavg()[0],
+            "load before": load,
             "methods": methods,
         }
         del S
