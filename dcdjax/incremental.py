@@ -156,7 +156,7 @@ def way(batches: Minibatches, memory: Memory, over_relaxation: float) -> epochs.
         visit=with_average if memory == "average" else with_parts,
         W=lambda carried: carried[0],
         besides=lambda carried, _: jnp.zeros((), carried[0].dtype),
-        **({"afresh": afresh} if memory == "parts" else {}),
+        afresh=afresh if memory == "parts" else lambda carried: carried,
     )
 
 
