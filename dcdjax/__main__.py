@@ -1,5 +1,5 @@
 """`python -m dcdjax` is `dcdjax`."""
 
-from dcdjax.cli import script
+from dcdjax.cli.main import script
 
 script()

@@ -66,3 +66,21 @@ def unchecked_annotations():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(params=["xla", "native"])
+def kernel(request, monkeypatch):
+    """With the native kernel and without it; both with tiles small enough for small problems."""
+    from dcdjax.devices import layout, native
+
+    if request.param == "xla":
+        monkeypatch.setattr(native, "available", lambda: False)
+    elif not native.available():
+        pytest.skip(f"no native kernel: {native.reason()}")
+    for name in ("xla", "native"):
+        monkeypatch.setitem(
+            layout.DEVICE_KINDS,
+            name,
+            layout.DeviceKind(tile_size=16, cells_per_nonzero=2.0, block_bytes=2000),
+        )
+    return request.param

@@ -7,7 +7,8 @@ import numpy as np
 import scipy.sparse
 from jax.typing import DTypeLike
 
-from dcdjax.layout import Nonzeros, Tiles
+from dcdjax.devices.layout import Nonzeros
+from dcdjax.devices.packing import Tiles
 
 
 def random_S(rng, num_words, density=0.3, spread=1.0):
@@ -25,11 +26,27 @@ def random_W(rng, num_words, num_topics, concentration=1.0):
     return W / W.sum(1, keepdims=True)
 
 
+def mixed_S(rng, num_words):
+    """Dense at its head, sparse elsewhere, as words sorted by frequency make it."""
+    S = random_S(rng, num_words, density=0.05)
+    head = num_words // 3
+    return S + np.pad(random_S(rng, head, density=0.7), (0, num_words - head))
+
+
 def pair(S, dtype: DTypeLike = np.float64):
     """(S_idx, S_val) of a dense or sparse S."""
     entries = scipy.sparse.coo_array(S)
     idx = np.stack([entries.row, entries.col], axis=1).astype(np.int32)
     return jnp.asarray(idx), jnp.asarray(entries.data.astype(dtype))
+
+
+TOLERANCES = {np.float32: 1e-5, np.float64: 1e-12}
+
+
+def assert_same_sweep(got, expected, dtype):
+    np.testing.assert_allclose(got.ZW, expected.ZW, rtol=TOLERANCES[dtype])
+    np.testing.assert_allclose(got.log_likelihood, expected.log_likelihood, rtol=TOLERANCES[dtype])
+    assert got.ZW.dtype == got.log_likelihood.dtype == dtype
 
 
 def blocks(num_blocks, size):
@@ -120,3 +137,16 @@ def root_problem(kind, rng, num_topics=60, num_rows=200):
         A = 10.0 ** rng.uniform(-26, -2, A.shape) * poles ** rng.uniform(0, 1, (num_rows, 1)) + 1e-28
     assert poles[nearest] == 0 or kind == "chain of poles"
     return A, poles[None, :]
+
+
+THEMES = {
+    "sea": "ship harbor sail captain wave anchor",
+    "kitchen": "bread butter oven flour sugar recipe",
+    "law": "court judge verdict trial lawyer appeal",
+}
+
+
+def sentences(seed=0, num_sentences=300):
+    rng = np.random.default_rng(seed)
+    themes = [words.split() for words in THEMES.values()]
+    return [" ".join(rng.permutation(themes[rng.integers(3)])[:5]) for _ in range(num_sentences)]

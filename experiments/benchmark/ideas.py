@@ -58,7 +58,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_num_cpu_devices", job["devices"] or os.cpu_count() or 1)
     import numpy as np
 
-    from dcdjax import initialize, layout, packing, sharding, similarity, sweeps
+    import dcdjax
+    from dcdjax import similarity
+    from dcdjax.devices import layout, packing, sharding, sweeps
+    from dcdjax.starts import initialize
 
     matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(job["matrix"]))
     S = similarity.from_matrix(matrix)
@@ -70,10 +73,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             setattr(packing, name, job["value"])
         else:
             for kind in ("native", "xla"):
-                layout._KINDS[kind] = replace(layout._KINDS[kind], **{name: job["value"]})
-    laid_out = layout.prepare(S, devices=jax.devices())
+                layout.DEVICE_KINDS[kind] = replace(layout.DEVICE_KINDS[kind], **{name: job["value"]})
+    laid_out = dcdjax.prepare(S, devices=jax.devices())
     W = initialize.uniform(jax.random.key(0), matrix.shape[0], job["num_topics"])
-    W = sharding.everywhere(W, laid_out.devices)
+    W = sharding.replicate(W, laid_out.devices)
     sweep, limit = jax.jit(sweeps.sweep), run.yardstick()
     assert np.isfinite(float(sweep(W, laid_out).log_likelihood))
     ours, C = [], []

@@ -52,21 +52,25 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_num_cpu_devices", num_devices)
     import jax.numpy as jnp
 
-    from dcdjax import decomposition, initialize, layout, native, sharding, similarity, solver
+    from dcdjax import prepare, similarity
+    from dcdjax.devices import layout, native, sharding
+    from dcdjax.method import decomposition
+    from dcdjax.solvers import full_batch
+    from dcdjax.starts import initialize
 
     matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(job["matrix"]))
     S = similarity.from_matrix(matrix)
     if job["pieces"] == "segments":
-        for name, kind in layout._KINDS.items():
-            layout._KINDS[name] = layout.Kind(kind.tile_size, 0.0, kind.block_bytes)
+        for name, kind in layout.DEVICE_KINDS.items():
+            layout.DEVICE_KINDS[name] = layout.DeviceKind(kind.tile_size, 0.0, kind.block_bytes)
     native.available()  # built once on a machine, loaded once in a process
     watch, began = Peak(), time.perf_counter()
-    laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices()))
+    laid_out = jax.block_until_ready(prepare(S, devices=jax.devices()))
     seconds_prepare, peak_prepare = [time.perf_counter() - began], watch.end()
     for _ in range(3):
         del laid_out
         began = time.perf_counter()
-        laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices()))
+        laid_out = jax.block_until_ready(prepare(S, devices=jax.devices()))
         seconds_prepare.append(time.perf_counter() - began)
     if job["pieces"] in ("naive", "nonzeros"):
         entries = matrix.tocoo()
@@ -80,11 +84,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             decomposition._CHUNK_BYTES = 1 << 60
 
     kind = {"step": "exact", "over_relaxation": job["over_relaxation"]}
-    W = sharding.everywhere(
+    W = sharding.replicate(
         initialize.uniform(jax.random.key(0), matrix.shape[0], job["num_topics"]), laid_out.devices
     )
-    begin = jax.jit(partial(solver.begin, max_steps=1000, **kind))
-    advance = jax.jit(partial(solver.advance, tol=0.0, **kind))
+    begin = jax.jit(partial(full_batch.begin, max_steps=1000, **kind))
+    advance = jax.jit(partial(full_batch.advance, tol=0.0, **kind))
     watch = Peak()
     began = time.perf_counter()
     state = jax.block_until_ready(begin(W, laid_out))

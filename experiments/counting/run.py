@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse
 
-from dcdjax import cooccurrence, corpus, pair_counts, vocabulary
+from dcdjax.text import cooccurrence, pair_counts, vocabulary
+from dcdjax.text import tokens as corpus
 
 HERE = Path(__file__).parent
 SHARED = HERE.parent.parent.parent / "shared"
@@ -183,7 +184,7 @@ def main():
             if candidates is None:
                 tokens = vocabulary.Tokens(corpus.read(path), memory=1 << 30)
                 words = tokens.vocabulary(max_words=WORDS)
-                line = pair_counts.lined_up(tokens.encoded(words), WORDS, WINDOW, memory=1 << 30)
+                line = pair_counts.pad_documents(tokens.encoded(words), WORDS, WINDOW, memory=1 << 30)
                 candidates = counters(line)
             for name, function in candidates:
                 seconds, _ = best(function, min(arguments.repeats, 3))

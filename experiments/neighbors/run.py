@@ -14,7 +14,7 @@ from methods import CORPORA, METHODS, SEED  # pyright: ignore[reportMissingImpor
 from nearest import neighbors, num_agreeing  # pyright: ignore[reportMissingImports]
 from published import PUBLISHED, PUBLISHED_WORD2VEC
 
-from dcdjax import evaluation
+from dcdjax.evaluation import scores
 
 TABLES = {"WikiText-2": 1, "text8, first 6.9 MB": 2, "Wikipedia 100 MB": 2}
 SHOWN = ("dcdjax", "dcdjax, the paper's setting", "word2vec CBOW", "PPMI-SVD, power 0.5")
@@ -52,7 +52,7 @@ def main() -> None:
         for method in SHOWN:
             if (chosen.methods or "") not in method or (chosen.corpora or "") not in corpus:
                 continue
-            table = evaluation.as_vectors(METHODS[method](corpus).vectors)
+            table = scores.as_vectors(METHODS[method](corpus).vectors)
             published = PUBLISHED[number]
             found = {word: neighbors(table, word, 20) for word in published if word in table.words}
             results[method, corpus] = {

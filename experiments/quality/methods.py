@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse
 
 import dcdjax
-from dcdjax import weighting
-from dcdjax.evaluation import Vectors
+from dcdjax.evaluation.scores import Vectors
+from dcdjax.similarity import weighting
 
 DATA = Path(os.environ.get("DCDJAX_DATA") or Path(__file__).parents[3] / "shared" / "data")
 CORPORA = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dcdjax.evaluation import Vectors
+from dcdjax.evaluation.scores import Vectors
 
 
 def neighbors(table: Vectors, word: str, k: int) -> list[str]:

@@ -23,7 +23,8 @@ from methods import CORPORA, DATA, METHODS
 from nearest import neighbors, num_agreeing
 from published import PUBLISHED  # pyright: ignore[reportMissingImports]
 
-from dcdjax import coherence, evaluation
+from dcdjax.embedding import coherence
+from dcdjax.evaluation import scores
 
 RESULTS = HERE / "results.json"
 DICTIONARIES = os.environ.get("DCDJAX_DICTIONARIES")
@@ -32,16 +33,16 @@ NUM_RESAMPLES = 1000
 DEPTH = 10  # of a topic's words, for coherence
 
 
-def pairs_of(table: evaluation.Vectors, judged: list[Any], lowercase: bool) -> dict[str, Any]:
+def pairs_of(table: scores.Vectors, judged: list[Any], lowercase: bool) -> dict[str, Any]:
     """Spearman's correlation, with an interval of 95 % by resampling the pairs."""
-    result = evaluation.word_pairs(table, judged, lowercase=lowercase)
+    result = scores.word_pairs(table, judged, lowercase=lowercase)
     spelled = [(*(word.lower() if lowercase else word for word in pair[:2]), pair[2]) for pair in judged]
     number = {word: n for n, word in enumerate(table.words)}
     known = [pair for pair in spelled if number.keys() >= set(pair[:2])]
     words = tuple({word for pair in known for word in pair[:2]})
-    few = evaluation.Vectors(words, table.vectors[[number[word] for word in words]], table.scores)
+    few = scores.Vectors(words, table.vectors[[number[word] for word in words]], table.scores)
     chosen = np.random.default_rng(0).integers(len(known), size=(NUM_RESAMPLES, len(known)))
-    resampled = [evaluation.word_pairs(few, [known[n] for n in row]).spearman for row in chosen]
+    resampled = [scores.word_pairs(few, [known[n] for n in row]).spearman for row in chosen]
     low, high = np.percentile(resampled, [2.5, 97.5])
     return {
         "spearman": round(result.spearman, 4),
@@ -50,7 +51,7 @@ def pairs_of(table: evaluation.Vectors, judged: list[Any], lowercase: bool) -> d
     }
 
 
-def agreement(table: evaluation.Vectors, published: dict[str, list[str]]) -> dict[str, Any]:
+def agreement(table: scores.Vectors, published: dict[str, list[str]]) -> dict[str, Any]:
     """How many of the paper's neighbors are among the first 7 and 20."""
     found = {word: neighbors(table, word, 20) for word in published if word in table.words}
     counts = {f"first {k}": num_agreeing(found, published, k) for k in (7, 20)}
@@ -63,21 +64,21 @@ def judged(name: str, corpus: str) -> dict[str, Any]:
     began = time.perf_counter()
     learned = METHODS[name](corpus)
     seconds = time.perf_counter() - began
-    table = evaluation.as_vectors(learned.vectors)
+    table = scores.as_vectors(learned.vectors)
     lowercase = corpus != "WikiText-2"
     measured: dict[str, Any] = {"method": name, "corpus": corpus, "seconds": round(seconds, 1)}
     for judgment, file in JUDGMENTS.items():
-        pairs = evaluation.read_pairs(DATA / "evaluation" / file)
+        pairs = scores.read_pairs(DATA / "evaluation" / file)
         measured[judgment] = pairs_of(table, pairs, lowercase)
     measured["mean Spearman"] = round(
         float(np.mean([measured[judgment]["spearman"] for judgment in JUDGMENTS])), 4
     )
     if DICTIONARIES:
         for kind, pairs in dictionary_pairs().items():
-            measured[kind] = round(evaluation.word_pairs(table, pairs).spearman, 4)
+            measured[kind] = round(scores.word_pairs(table, pairs).spearman, 4)
     questions = DATA / "evaluation" / "questions-words.txt"
     asked = {
-        method: evaluation.analogies(table, questions, lowercase=lowercase, method=method)
+        method: scores.analogies(table, questions, lowercase=lowercase, method=method)
         for method in ("add", "multiply")
     }
     measured["analogies"] = {
@@ -102,7 +103,7 @@ def judged(name: str, corpus: str) -> dict[str, Any]:
 def dictionary_pairs() -> dict[str, list[lexicons.Pair]]:
     """Pairs to choose by, of words that both large corpora know, and none of a test."""
     assert DICTIONARIES
-    tests = [evaluation.read_pairs(DATA / "evaluation" / file) for file in JUDGMENTS.values()]
+    tests = [scores.read_pairs(DATA / "evaluation" / file) for file in JUDGMENTS.values()]
     excluded = {word.lower() for pairs in tests for *words, _ in pairs for word in words}
     words, others = (methods.counted(corpus).words for corpus in list(CORPORA)[:2])
     # The first are articles, prepositions, signs.

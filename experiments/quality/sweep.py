@@ -20,7 +20,11 @@ from methods import CORPORA
 from run import DICTIONARIES, HERE, dictionary_pairs  # pyright: ignore[reportAttributeAccessIssue]
 
 import dcdjax
-from dcdjax import decomposition, evaluation, initialize, layout, similarity, smoothing, spectrum, sweeps
+from dcdjax import evaluation, similarity
+from dcdjax.devices import layout, sweeps
+from dcdjax.fitting import smoothing
+from dcdjax.method import decomposition
+from dcdjax.starts import initialize, spectrum
 
 # One thing at a time is changed from the base: what `fit` does, but for two starts of 200 topics.
 BASE: dict[str, Any] = {"num_topics": 200, "restarts": 2, "key": 0, "progress": False}
@@ -67,7 +71,7 @@ def with_prior(W: Any, laid_out: layout.Layout, prior: float, *, num_steps: int 
 
 def fitted_with_prior(counts: Any, prior: float) -> dcdjax.Embedding:
     S = similarity.from_counts(counts, frequency_exponent=0.15, drop_isolated=True)
-    laid_out = layout.prepare(S)
+    laid_out = dcdjax.prepare(S)
     of_vectors, of_starts = jax.random.split(jax.random.key(0))
     vectors = spectrum.vectors(of_vectors, laid_out, num_dimensions=initialize.num_dimensions(200))
     share = smoothing.shares(counts.vocabulary.counts[S.kept], 20.0).astype(np.float32)

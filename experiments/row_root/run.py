@@ -15,7 +15,8 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
 
-from dcdjax import decomposition, initialize
+from dcdjax.method import decomposition
+from dcdjax.starts import initialize
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent.parent / "tests"))
@@ -61,7 +62,7 @@ def rows_of_a_run(dtype):
 
 
 def main():
-    methods = {"Newton": jax.jit(newton), "two groups": jax.jit(decomposition._climb)}
+    methods = {"Newton": jax.jit(newton), "two groups": jax.jit(row_root.climb)}
     results = []
     for dtype in (np.float32, np.float64):
         problems = {"a run of the solver": list(rows_of_a_run(dtype))}

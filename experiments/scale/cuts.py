@@ -8,11 +8,11 @@ import zipf
 
 def cuts(job: dict[str, Any]) -> dict[str, Any]:
     """How a large S would lie on accelerators, and in D x D blocks; nothing is computed on it."""
-    from dcdjax import layout, packing
-    from dcdjax.parallel import in_order
+    from dcdjax.devices import layout, packing
+    from dcdjax.util.parallel import in_order
 
     matrix = zipf.make(job["words"], job["nonzeros"], seed=job["seed"]).matrix
-    kind = layout._KINDS["accelerator"]
+    kind = layout.DEVICE_KINDS["accelerator"]
     tiles, segments = packing.pack(
         matrix,
         divisor=1.0,

@@ -4,7 +4,6 @@ How many devices and cores there are is settled when JAX begins, hence the proce
 """
 
 import importlib
-import inspect
 import json
 import os
 import re
@@ -82,21 +81,6 @@ def begun(job: dict[str, Any]) -> Any:
     return jax
 
 
-def can_split() -> bool:
-    """Whether W can be split over devices, too."""
-    from dcdjax import layout
-
-    return "split" in inspect.signature(layout.prepare).parameters
-
-
-def placed(W: Any, laid_out: Any) -> Any:
-    """A start where S lies, split if the layout is."""
-    from dcdjax import sharding
-
-    own = getattr(laid_out, "placed", None)  # of layouts that can be split
-    return sharding.everywhere(W, laid_out.devices) if own is None else own(W)
-
-
 def by_device(tree: Any) -> list[int]:
     """Bytes of all arrays on each device."""
     import jax
@@ -124,19 +108,22 @@ def collectives(text: str) -> dict[str, float]:
 def step(job: dict[str, Any]) -> dict[str, Any]:
     """The seconds of a step on some devices, and what lies on each of them."""
     jax = begun(job)
-    from dcdjax import initialize, layout, similarity, solver, sweeps
+    from dcdjax import prepare, similarity
+    from dcdjax.devices import sweeps
+    from dcdjax.solvers import full_batch
+    from dcdjax.starts import initialize
 
     memory = Memory(job["most_GB"])
     S = similarity.from_matrix(scipy.sparse.csr_array(scipy.sparse.load_npz(job["matrix"])))
     N, r, nonzeros = S.matrix.shape[0], job["topics"], S.matrix.nnz
     memory.stage("S")
     options: dict[str, Any] = {"split": True} if job["split"] else {}
-    laid_out = jax.block_until_ready(layout.prepare(S, devices=jax.devices(), **options))
+    laid_out = jax.block_until_ready(prepare(S, devices=jax.devices(), **options))
     memory.stage("layout")
     del S
-    W = placed(initialize.uniform(jax.random.key(job["seed"]), N, r), laid_out)
-    begin = jax.jit(partial(solver.begin, max_steps=1000, **KIND))
-    advance = jax.jit(partial(solver.advance, tol=0.0, **KIND))
+    W = laid_out.to_devices(initialize.uniform(jax.random.key(job["seed"]), N, r))
+    begin = jax.jit(partial(full_batch.begin, max_steps=1000, **KIND))
+    advance = jax.jit(partial(full_batch.advance, tol=0.0, **KIND))
     state = jax.block_until_ready(begin(W, laid_out))
     del W
     compiled = advance.lower(state, laid_out, until=1).compile()
@@ -177,7 +164,10 @@ def step(job: dict[str, Any]) -> dict[str, Any]:
 def big(job: dict[str, Any]) -> dict[str, Any]:
     """From nothing to some steps on a large S, stage by stage."""
     jax = begun(job)
-    from dcdjax import initialize, layout, native, similarity, solver
+    from dcdjax import prepare, similarity
+    from dcdjax.devices import native
+    from dcdjax.solvers import full_batch
+    from dcdjax.starts import initialize
 
     native.available()
     memory = Memory(job["most_GB"])
@@ -189,12 +179,12 @@ def big(job: dict[str, Any]) -> dict[str, Any]:
     S = similarity.from_matrix(matrix)
     del matrix
     memory.stage("validate S")
-    laid_out = jax.block_until_ready(layout.prepare(S))
+    laid_out = jax.block_until_ready(prepare(S))
     memory.stage("lay out S")
     W = jax.block_until_ready(initialize.spectral(jax.random.key(job["seed"]), laid_out, job["topics"]))
     memory.stage("spectral start")
-    begin = jax.jit(partial(solver.begin, max_steps=job["steps"], **KIND))
-    advance = jax.jit(partial(solver.advance, tol=0.0, **KIND))
+    begin = jax.jit(partial(full_batch.begin, max_steps=job["steps"], **KIND))
+    advance = jax.jit(partial(full_batch.advance, tol=0.0, **KIND))
     state = jax.block_until_ready(begin(W, laid_out))
     del W
     memory.stage("first pass, compiled")
@@ -240,7 +230,7 @@ def agreement(topics: np.ndarray, groups: np.ndarray) -> float:
 
 def bandwidth(job: dict[str, Any]) -> dict[str, Any]:
     """Bytes a second that one core, and all of them, copy from memory to memory."""
-    from dcdjax.parallel import in_order
+    from dcdjax.util.parallel import in_order
 
     source = np.ones(job["megabytes"] * 125_000)
     target = np.empty_like(source)

@@ -14,8 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jobs
-
 HERE = Path(__file__).parent
 SEED = 0
 TOPICS = 200
@@ -69,9 +67,8 @@ def scaling(folder: str, words: int, nonzeros: int, seconds: float) -> list[dict
     alone("two shares", "two devices", **two)
     alone("two shares", "one device, XLA", **one, native=False)
     alone("two shares", "two devices, XLA", **two, native=False)
-    if jobs.can_split():
-        alone("two shares", "two devices, W split", **two, split=True)
-        alone("two shares", "two devices, W split, XLA", **two, split=True, native=False)
+    alone("two shares", "two devices, W split", **two, split=True)
+    alone("two shares", "two devices, W split, XLA", **two, split=True, native=False)
     return table
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from dcdjax.parallel import in_order
+from dcdjax.util.parallel import in_order
 
 # Where a uniform number finds its word: the rarest of 200,000 have six places, and it is 64 MB.
 _PLACES = 1 << 24

@@ -19,7 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import dcdjax
-from dcdjax import evaluation, initialize, layout, similarity, solver, spectrum
+from dcdjax import evaluation, similarity
+from dcdjax.devices import layout
+from dcdjax.solvers import full_batch
+from dcdjax.starts import initialize, kmeans, spectrum
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
@@ -37,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "indicator + 0.2": {"indicator": 0.2},
 }
 
-_run = jax.jit(partial(solver._run, step="exact", over_relaxation=1.9, max_steps=max(AFTER)))
+_run = jax.jit(partial(full_batch.run, step="exact", over_relaxation=1.9, max_steps=max(AFTER)))
 
 
 def curve(W: jax.Array, laid_out: layout.Layout) -> list[float]:
@@ -63,7 +66,7 @@ def varied(key: jax.Array, laid_out: layout.Layout, changed: dict[str, Any]) -> 
         jax.clear_caches()
         vectors = spectrum.vectors(of_vectors, laid_out, num_dimensions=dimensions)
     rounds = {"num_rounds": changed["rounds"]} if "rounds" in changed else {}
-    cosines = spectrum.clusters(of_clusters, vectors, num_clusters=NUM_TOPICS, **rounds)
+    cosines = kmeans.cosines_to_centers(of_clusters, vectors, num_clusters=NUM_TOPICS, **rounds)
     if "indicator" in changed:
         return initialize.on_simplex(
             jax.nn.one_hot(cosines.argmax(axis=1), NUM_TOPICS) + changed["indicator"]
@@ -72,7 +75,7 @@ def varied(key: jax.Array, laid_out: layout.Layout, changed: dict[str, Any]) -> 
 
 
 def measured(name: str, S: Any, keys: list[int]) -> list[dict[str, Any]]:
-    laid_out = layout.prepare(S)
+    laid_out = dcdjax.prepare(S)
     N, table = laid_out.num_words, []
     first, *_ = keys
 
@@ -128,7 +131,7 @@ def main() -> None:
         S = similarity.from_counts(flat, weighting="ppmi")
         curves += measured(name, S, [0] if chosen.quick else [0, 1, 2])
         if name == "WikiText-2" and not chosen.quick:
-            laid_out = layout.prepare(S)
+            laid_out = dcdjax.prepare(S)
             for variant, changed in VARIANTS.items():
                 objective = np.mean(
                     [curve(varied(jax.random.key(n), laid_out, changed), laid_out) for n in (0, 1)], axis=0

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import dcdjax
-from dcdjax import divergences, epochs, gradient, incremental, initialize, minibatches
+from dcdjax.method import divergences
+from dcdjax.solvers import gradient, incremental, minibatches, stochastic
+from dcdjax.starts import initialize
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "scale"))
@@ -25,7 +27,6 @@ METHODS = {
     "solve, over-relaxed": ("#000000", "-"),
     "incremental, average, 16": ("#0072B2", "-"),
     "incremental, average, 32": ("#56B4E9", "-"),
-    "incremental, parts, 8": ("#009E73", "--"),
     "gradient, Adam, 16": ("#D55E00", "-."),
     "gradient, Adam, 64": ("#E69F00", "-."),
 }
@@ -62,24 +63,26 @@ def full_batch(W, S, num_steps, repeats):
     return {"preparing": preparing, "epoch": each, "curve": curve}
 
 
-def stochastic(way_of, begun, W, S, num_batches, num_epochs, repeats):
-    """An epoch at a time, the objective of W after each; computing that is not in the seconds."""
+def by_minibatches(method_of, W, S, num_batches, num_epochs, repeats):
+    """Time each epoch. Computing the objective after an epoch is not in the seconds.
+
+    `method_of` makes a `stochastic.Method` of minibatches.
+    """
     batches, preparing = timed(lambda: minibatches.draw(jax.random.key(1), S, num_batches))
-    begin = jax.jit(
-        lambda W, batches: epochs.begin(begun(W, batches), way_of(batches), jax.random.key(2), num_epochs)
-    )
-    advance = jax.jit(
-        lambda state, batches, until: epochs.advance(
-            state, way_of(batches), num_batches, until=until, tol=0.0
-        )
-    )
-    problem = gradient.Problem(divergences.kl, divergences.over_zeros(divergences.kl))
-    objective = jax.jit(
-        lambda state, batches: (
-            batches.scale
-            * gradient.objective(way_of(batches).W(state.carried), batches, None, jnp.int32(0), problem)
-        )
-    )
+
+    @jax.jit
+    def begin(W, batches):
+        return stochastic.begin(method_of(batches), W, jax.random.key(2), max_epochs=num_epochs)
+
+    @jax.jit
+    def advance(state, batches, until):
+        return stochastic.advance(method_of(batches), state, until=until, tol=0.0)
+
+    @jax.jit
+    def objective(state, batches):
+        method = method_of(batches)
+        return method.unit * stochastic.objective(method, method.weights(state.carried), jnp.int32(0))
+
     timed(advance, begin(W, batches), batches, jnp.int32(1))  # compiled
     seconds, objectives = [], []
     for _ in range(repeats):
@@ -96,40 +99,28 @@ def stochastic(way_of, begun, W, S, num_batches, num_epochs, repeats):
 
 
 def runs(name, S, W, quick):
-    """Of each method a function that runs it."""
+    """Yield the name of each method and a function that runs it."""
     repeats = 1 if quick or name == "synthetic" else 3
     num_epochs = 2 if quick else 8 if name == "wikipedia" else 5
 
-    def by_steps(memory, num_batches, over_relaxation):
-        def way(batches):
-            return incremental.way(batches, memory, over_relaxation)
+    def by_steps(num_batches):
+        def method_of(batches):
+            return incremental.method(batches, 1.9)
 
-        return lambda: stochastic(
-            way,
-            lambda W, batches: incremental.begun(W, batches, memory),
-            W,
-            S,
-            num_batches,
-            num_epochs,
-            repeats,
-        )
+        return lambda: by_minibatches(method_of, W, S, num_batches, num_epochs, repeats)
 
     def by_gradients(num_batches):
-        optimizer = gradient.usual_optimizer(num_batches)
+        optimizer = gradient.default_optimizer(num_batches)
         problem = gradient.Problem(divergences.kl, divergences.over_zeros(divergences.kl))
 
-        def way(batches):
-            return gradient.way(batches, None, optimizer, problem)
+        def method_of(batches):
+            return gradient.method(batches, None, optimizer, problem)
 
-        return lambda: stochastic(
-            way, lambda W, _: gradient.begun(W, optimizer), W, S, num_batches, num_epochs, repeats
-        )
+        return lambda: by_minibatches(method_of, W, S, num_batches, num_epochs, repeats)
 
     yield "solve, over-relaxed", lambda: full_batch(W, S, 4 if quick else 40, repeats)
-    yield "incremental, average, 16", by_steps("average", 16, 1.9)
-    yield "incremental, average, 32", by_steps("average", 32, 1.9)
-    if name == "wikipedia":  # a T of each minibatch would take gigabytes of the other
-        yield "incremental, parts, 8", by_steps("parts", 8, 1.0)
+    yield "incremental, average, 16", by_steps(16)
+    yield "incremental, average, 32", by_steps(32)
     yield "gradient, Adam, 16", by_gradients(16)
     if name == "wikipedia":
         yield "gradient, Adam, 64", by_gradients(64)

@@ -16,7 +16,9 @@ import jax
 import numpy as np
 
 import dcdjax
-from dcdjax import initialize, pruning, similarity, solver
+from dcdjax import similarity
+from dcdjax.solvers import full_batch, pruning, result
+from dcdjax.starts import initialize
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
@@ -57,7 +59,9 @@ def annealed(case: tuple[str, float, int]) -> dict[str, list[float]]:
     batch = initialize.uniform(jax.random.key(seed), len(S), len(GROUPS[name]), restarts=8)
     options: dict[str, Any] = {"tol": 1e-5, "max_steps": 800, "over_relaxation": 1.9}
     return {
-        way: np.asarray(solver.solve_restarts(batch, S, concentration=alphas, **options).objective).tolist()
+        way: np.asarray(
+            full_batch.solve_restarts(batch, S, concentration=alphas, **options).objective
+        ).tolist()
         for way, alphas in ANNEALED.items()
     }
 
@@ -68,7 +72,7 @@ def of_text(max_words: int, num_topics: int, max_steps: int) -> list[dict[str, A
     for weighting, factors in {"counts": (0.001, 0.01, 0.1), "ppmi": (0.1, 1.0)}.items():
         S = similarity.from_counts(counts, weighting=weighting)
         W = initialize.uniform(jax.random.key(0), len(S.matrix.indptr) - 1, num_topics)
-        begun = solver.solve(W, S, tol=0.0, max_steps=20, over_relaxation=1.9).W
+        begun = full_batch.solve(W, S, tol=0.0, max_steps=20, over_relaxation=1.9).W
         noise = float(pruning.noise(begun, S.matrix)) * float(S.matrix.sum()) / len(W)
         for factor in factors:
             began = time.perf_counter()
@@ -82,7 +86,7 @@ def of_text(max_words: int, num_topics: int, max_steps: int) -> list[dict[str, A
                     "topics": int(found.W.shape[1]),
                     "words_of_largest": round(float(sizes[0])),
                     "words_of_smallest": round(float(sizes[-1]), 1),
-                    "status": solver.Status(int(found.status)).name,
+                    "status": result.Status(int(found.status)).name,
                     "seconds": round(time.perf_counter() - began, 1),
                 }
             )

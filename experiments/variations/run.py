@@ -12,7 +12,11 @@ import numpy as np
 import scipy.sparse
 
 import dcdjax
-from dcdjax import divergences, evaluation, gradient, initialize, minibatches, weighting
+from dcdjax import evaluation
+from dcdjax.method import divergences
+from dcdjax.similarity import weighting
+from dcdjax.solvers import gradient, minibatches
+from dcdjax.starts import initialize
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")

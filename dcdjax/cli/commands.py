@@ -1,0 +1,308 @@
+"""The arguments of a command enter; it is done and printed."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dcdjax.cli.tables import shown, table
+from dcdjax.cli.terminal import Patience, corpus, join, save, use_cores
+from dcdjax.embedding import storage
+from dcdjax.util.parallel import num_workers
+from dcdjax.util.progress import Progress
+
+if TYPE_CHECKING:
+    from dcdjax.embedding.embedding import Embedding
+
+
+# What `count` needs at least, in units of 10^9 bytes.
+_LEAST_MEMORY = 0.54
+
+
+def fit(chosen: Namespace) -> int:
+    """`dcdjax fit`."""
+    if bool(chosen.corpus) == bool(chosen.matrix):
+        raise ValueError("give either a CORPUS or --matrix FILE")
+    if chosen.memory is not None and not _LEAST_MEMORY <= chosen.memory < float("inf"):
+        raise ValueError(f"--memory must be at least {_LEAST_MEMORY} GB, got {chosen.memory:g}")
+    storage.check_target(chosen.output)
+    if chosen.checkpoint is not None:
+        output, checkpoint = (os.path.realpath(path) for path in (chosen.output, chosen.checkpoint))
+        if os.path.commonpath([output, checkpoint]) == output:
+            raise ValueError(f"--checkpoint {chosen.checkpoint} is in the model's own folder: choose another")
+    if chosen.cores:
+        os.environ["DCDJAX_CORES"] = str(chosen.cores)
+    one_of_several = join(chosen)
+    if not one_of_several:
+        use_cores(num_workers())
+    from dcdjax import similarity
+    from dcdjax.devices import processes
+    from dcdjax.fitting import fit as fitting
+    from dcdjax.util.progress import Bars
+
+    if chosen.matrix:
+        source = (similarity.mapped if one_of_several else similarity.read)(chosen.matrix)
+    else:
+        source = corpus(chosen.corpus)
+    names = ("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern",
+             "documents", "subsample")  # fmt: skip
+    counting = {name: value for name in names if (value := getattr(chosen, name)) is not None}
+    if chosen.memory is not None:
+        counting["memory"] = int(chosen.memory * 1e9)
+    names = ("preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start", "restarts",
+             "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation", "checkpoint",
+             "checkpoint_every")  # fmt: skip
+    quiet = chosen.quiet or not processes.is_first()
+    with Bars() as bars, Patience(None if quiet else bars) as patience:
+        embedding = fitting.fit(
+            source,
+            num_topics=chosen.topics,
+            key=chosen.seed,
+            progress=_saying_where_it_goes_on(patience.tell),
+            **{name: getattr(chosen, name) for name in names},
+            **counting,
+        )
+        bars.close()
+        patience.end()
+        folder = chosen.output
+        if embedding.record["interrupted"] and storage.is_model(folder):
+            # Who stops a run that was started by mistake wants the old model back.
+            folder = f"{folder}-interrupted"
+        # The others wait for it.
+        processes.run_on_first(lambda: save(embedding, folder))
+    if not processes.is_first():
+        pass
+    elif chosen.json:
+        _print_json({"model": folder, **embedding.record})
+    else:
+        print_learned(embedding, folder)
+    return 130 if embedding.record["interrupted"] else 0
+
+
+def neighbors(chosen: Namespace) -> int:
+    """`dcdjax neighbors`."""
+    embedding = _load(chosen.model)
+    words = [word for given in chosen.words for word in (_lines() if given == "-" else [given])]
+    known = words if chosen.together else [word for word in words if word in embedding]
+    options = {"among": chosen.among, "together": chosen.together}
+    found = embedding.neighbors(known, chosen.k, **options)
+    asked = [words] if chosen.together else [[word] for word in known]
+    answers = [found] if chosen.together else found
+    for number, (question, near) in enumerate(zip(asked, answers, strict=True)):
+        if chosen.json:
+            named = {"words": question} if chosen.together else {"word": question[0]}
+            _print_json({**named, "neighbors": [one._asdict() for one in near]})
+            continue
+        if number:
+            print()
+        rows = [(shown(one.word), f"{one.probability:.6f}") for one in near]
+        print(table([("neighbor", f"P(neighbor | {shown(' + '.join(question))})"), *rows], right=[1]))
+    for word in words:  # after the answers to the others
+        if word not in embedding:
+            try:
+                embedding.neighbors(word)
+            except KeyError as error:
+                print(f"dcdjax neighbors: {error}", file=sys.stderr)
+    return 0 if len(known) == len(words) else 2
+
+
+def topics(chosen: Namespace) -> int:
+    """`dcdjax topics`."""
+    embedding = _load(chosen.model)
+    found = embedding.topics(chosen.k)
+    if chosen.start is not None:
+        if chosen.start >= len(embedding.starts):
+            raise ValueError(
+                f"--start {chosen.start}: the model has {len(embedding.starts)} starts, from 0 on"
+            )
+        first = sum(embedding.starts[: chosen.start])
+        found = found[first : first + embedding.starts[chosen.start]]
+    shares = {topic.number: topic.weight for topic in found}
+    if chosen.of is not None:
+        row = embedding[chosen.of]
+        shares = {topic.number: float(row[topic.number]) for topic in found}
+        if chosen.sort is not None:
+            raise ValueError("--sort: the topics of a word are sorted by P(topic | word)")
+    by_coherence = chosen.sort == "coherence" or (chosen.sort is None and embedding.coherence is not None)
+    if chosen.of is not None or not by_coherence:
+        found = sorted(found, key=lambda topic: -shares[topic.number])[: chosen.n]
+    else:
+        if embedding.coherence is None:
+            raise ValueError("--sort coherence: the model was not learned from counts, its topics have none")
+        found = sorted(found, key=lambda topic: -(topic.coherence or 0))[: chosen.n]
+    rows = [("topic", "weight", "NPMI", "words")]
+    if chosen.of is not None:
+        rows = [("topic", f"P(topic | {shown(chosen.of)})", "NPMI", "words")]
+    for topic in found:
+        share = shares[topic.number]
+        if chosen.json:
+            extra = {} if chosen.of is None else {"probability": share}
+            _print_json({**topic._asdict(), "words": [one._asdict() for one in topic.words], **extra})
+        npmi = "" if topic.coherence is None else f"{topic.coherence:.3f}"
+        words = " ".join(shown(one.word) for one in topic.words)
+        rows.append((str(topic.number), f"{share:.4f}", npmi, words))
+    if not chosen.json:
+        print(table(rows, right=[0, 1, 2]))
+    return 0
+
+
+def explain(chosen: Namespace) -> int:
+    """`dcdjax explain`."""
+    embedding = _load(chosen.model)
+    similarity = embedding.similarity(chosen.word, chosen.other)
+    shares = embedding.explain(chosen.word, chosen.other, chosen.k)
+    if chosen.json:
+        listed = [one._asdict() for one in shares]
+        _print_json({"words": [chosen.word, chosen.other], "similarity": similarity, "topics": listed})
+    else:
+        print_explained(chosen.word, chosen.other, similarity, shares)
+    return 0
+
+
+def evaluate(chosen: Namespace) -> int:
+    """`dcdjax evaluate`."""
+    if not (chosen.pairs or chosen.analogies or chosen.categories):
+        raise ValueError("give files by --pairs, --analogies or --categories")
+    from dcdjax.evaluation import scores
+
+    vectors = scores.as_vectors(_load(chosen.model))
+    rows = [("file", "measure", "score", "used", "not in vocabulary")]
+    for path in chosen.pairs:
+        result = scores.word_pairs(vectors, path, lowercase=chosen.lowercase)
+        rows.append(_scored(path, "Spearman", result.spearman, result.num_pairs, result.num_missing, chosen))
+    for path in chosen.analogies:
+        result = scores.analogies(vectors, path, lowercase=chosen.lowercase)
+        rows.append(
+            _scored(path, "accuracy", result.accuracy, result.num_questions, result.num_missing, chosen)
+        )
+    for path in chosen.categories:
+        result = scores.categorization(vectors, path, lowercase=chosen.lowercase)
+        rows.append(_scored(path, "purity", result.purity, result.num_words, result.num_missing, chosen))
+    if not chosen.json:
+        print(table(rows, right=[2, 3, 4]))
+    return 0
+
+
+def export(chosen: Namespace) -> int:
+    """`dcdjax export`."""
+    embedding = _load(chosen.model)
+    if chosen.path == "-":
+        if chosen.format == "projector":
+            raise ValueError("--format projector writes a folder, not to standard output")
+        with tempfile.TemporaryDirectory() as folder:
+            embedding.export(path := os.path.join(folder, "vectors"), chosen.format, scaled=chosen.scaled)
+            with open(path, "rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+        return 0
+    _check_place(chosen.path, chosen.model, folder=chosen.format == "projector")
+    embedding.export(chosen.path, chosen.format, scaled=chosen.scaled)
+    print(f"{len(embedding)} words with {embedding.num_topics} numbers each: {chosen.path}")
+    return 0
+
+
+def report(chosen: Namespace) -> int:
+    """`dcdjax report`."""
+    if chosen.output != "-":
+        _check_place(chosen.output, chosen.model)
+    embedding = _load(chosen.model)
+    from dcdjax.report import page as make_page
+
+    given = {"title": chosen.title, "max_words": chosen.max_words, "num_neighbors": chosen.neighbors}
+    given = {name: value for name, value in given.items() if value is not None}
+    page = make_page(embedding, **given, progress=not chosen.quiet)
+    if chosen.output == "-":
+        sys.stdout.buffer.write(page.html.encode())
+        return 0
+    page.save(chosen.output)
+    print(f"{chosen.output}: {os.path.getsize(chosen.output) / 1e6:.1f} MB, to be opened in a browser")
+    return 0
+
+
+def _saying_where_it_goes_on(tell: Progress) -> Progress:
+    """What is told also says so if the first steps were taken by an earlier run."""
+    from dcdjax.devices import processes
+
+    stages = set()
+
+    def told(stage: str, done: int, *more: Any) -> None:
+        if stage == "solving" and stage not in stages and done and processes.is_first():
+            print(f"dcdjax fit: goes on from step {done} of all starts", file=sys.stderr)
+        stages.add(stage)
+        tell(stage, done, *more)
+
+    return told
+
+
+# --- Common to several ------------------------------------------------------------------------------
+
+
+def _load(folder: str) -> "Embedding":
+    from dcdjax.embedding.embedding import Embedding
+
+    return Embedding.load(folder)
+
+
+def _check_place(path: str, model: str, *, folder: bool = False) -> None:
+    """Refuses to write where a model lies, or over a folder."""
+    target, home = (os.path.realpath(place) for place in (path, model))
+    if target == home or os.path.dirname(target) == home:
+        raise ValueError(f"{path} is in the model's own folder: choose another place")
+    if not folder and os.path.isdir(target):
+        raise ValueError(f"{path} is a folder: name a file in it")
+
+
+def _lines() -> Iterable[str]:
+    if sys.stdin is None:
+        raise ValueError("there is no standard input")
+    return [line for text in sys.stdin if (line := text.strip())]
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content))
+
+
+def print_learned(embedding: "Embedding", folder: str) -> None:
+    """What was learned from what."""
+    record, settings = embedding.record, embedding.record["settings"]
+    statuses = sorted({status.replace("_", " ") for status in record["status"]})
+    numbers = settings["num_topics"] if isinstance(settings["num_topics"], list) else [settings["num_topics"]]
+    num_starts, topics = len(record["status"]), " and ".join(map(str, numbers))
+    starts = f"{num_starts} start{'s' * (num_starts > 1)} of {topics} topics"
+    if "reduced_from" in record:
+        starts += f", reduced to {embedding.num_topics}"
+    if settings["combine"] == "best" and settings["restarts"] > 1:
+        starts += f", the best of which is number {record['used'][0]}"
+    print(
+        f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S\n"
+        f"{starts}; {', '.join(map(str, record['num_steps']))} steps ({', '.join(statuses)}); "
+        f"{record['seconds']:.0f} s\nSaved in {folder}"
+    )
+
+
+def print_explained(word: str, other: str, similarity: float, shares: Sequence[Any]) -> None:
+    """The topics that make two words similar, and what remains."""
+    print(f"P({shown(other)} | {shown(word)}) = {similarity:.6f}, by way of the topics")
+    whole = similarity or 1.0
+    rows = [
+        (str(one.topic), f"{one.probability:.6f}", f"{one.probability / whole:.0%}",
+         " ".join(shown(name) for name in one.words))
+        for one in shares
+    ]  # fmt: skip
+    rest = max(0.0, similarity - sum(one.probability for one in shares))
+    rows.append(("others", f"{rest:.6f}", f"{rest / whole:.0%}", ""))
+    print(table([("topic", "part", "", "words"), *rows], right=[0, 1, 2]))
+
+
+def _scored(
+    path: str, measure: str, score: float, used: int, missing: int, chosen: Namespace
+) -> tuple[str, str, str, str, str]:
+    if chosen.json:
+        value = None if score != score else score  # JSON knows no NaN
+        _print_json(
+            {"file": path, "measure": measure.lower(), "score": value, "used": used, "missing": missing}
+        )
+    return (path, measure, f"{score:.4f}", str(used), str(missing))

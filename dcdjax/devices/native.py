@@ -1,0 +1,299 @@
+"""Compute a pass over S and an exact step in C, if the machine has a C compiler.
+
+`native.c` is compiled on first use and kept in the cache folder. Without a compiler, `available` returns
+False and `reason` says why; the rest of the package works without this module. The environment variable
+DCDJAX_NATIVE=0 switches it off.
+"""
+
+import ctypes
+import functools
+import hashlib
+import importlib.resources
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from dcdjax.method.decomposition import Sums
+from dcdjax.util.files import atomic_write, cache_folder
+
+_TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
+_STEP = "dcdjax_exact_step_f32"
+
+# Not -ffast-math: the solver relies on NaN, and the start-up code of that flag flushes subnormal numbers in
+# all threads. -fno-trapping-math lets the compiler vectorize loops with conditions.
+_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread",
+          "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")  # fmt: skip
+# First for this very processor. A compiler that does not know the flag builds for any processor of its kind.
+_PROCESSOR_FLAGS = (("-march=native",), ())
+_BUILD_SECONDS = 60
+
+_lock = threading.Lock()
+
+
+class _BuildError(Exception):
+    """Signal that a compiler made no usable library; the message is that of the compiler."""
+
+
+def available() -> bool:
+    """Return whether the kernel can be used. The first call of a process loads it, or builds it if needed."""
+    return _load_once()[0]
+
+
+def reason() -> str:
+    """Return a sentence that names the compiler of the kernel, or says why there is no kernel."""
+    return _load_once()[1]
+
+
+def segments_pass(
+    W: Float[Array, "words topics"],
+    W_over_s: Float[Array, "words topics"] | None,
+    parts: Int[Array, " bounds"],
+    rows: Int[Array, " segments"],
+    columns: Int[Array, "segments width"],
+    values: Float[Array, "segments width"],
+    *,
+    num_threads: int,
+) -> tuple[Float[Array, "words topics"], Float[Array, ""]]:
+    """Compute ZW and sum S log Shat in one pass over S, which is given as padded segments of its rows.
+
+    Shat_nl = sum_k W_over_s[rows[n], k] W[columns[n, l], k] and ZW[rows[n]] += sum_l values_nl / Shat_nl
+    W[columns[n, l]]. The result does not depend on the number of threads. This runs on the CPU only.
+
+    Args:
+      W: positive, float32 or float64.
+      W_over_s: W divided by its column sums. None computes S W instead, for any W, and a log-likelihood of
+        zero.
+      parts: int32. Part p consists of the segments from parts[p] to parts[p + 1]. No two parts share a row.
+        One thread works on one part at a time.
+      rows: int32, the row of each segment. Rows and columns are not checked to be below the number of words.
+      columns: int32, the columns of each segment.
+      values: in the dtype of W. A zero is padding; its column may be any valid one.
+      num_threads: the largest number of threads, the caller's included.
+
+    Returns:
+      ZW, and the log-likelihood as a scalar, in the dtype of W.
+
+    Raises:
+      ValueError: naming the argument, if W is not float32 or float64, or num_threads is below 1.
+      RuntimeError: if the kernel is not `available`.
+    """
+    target = _TARGETS.get(jnp.dtype(W.dtype).name)
+    if target is None:
+        raise ValueError(f"W must be float32 or float64, got {W.dtype}")
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    if not available():
+        raise RuntimeError(f"no native kernel: {reason()}")
+    results = (jax.ShapeDtypeStruct(W.shape, W.dtype), jax.ShapeDtypeStruct((), W.dtype))
+    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
+    factors = (W,) if W_over_s is None else (W, W_over_s)
+    ZW, log_likelihood = call(*factors, parts, rows, columns, values, num_threads=num_threads)
+    return ZW, log_likelihood
+
+
+def exact_step(
+    sums: Sums,
+    W: Float[Array, "words topics"],
+    ZW: Float[Array, "words topics"],
+    exponent: Float[Array, ""],
+    *,
+    num_threads: int,
+) -> Float[Array, "words topics"]:
+    """Take the step of `decomposition.exact_step`, over-relaxed by the exponent. CPU and float32 only.
+
+    Args:
+      sums: the column sums that all words share.
+      W: positive.
+      ZW: the result of the pass over S for this W.
+      exponent: the exponent of `decomposition.over_relax`.
+      num_threads: the largest number of threads, the caller's included.
+
+    Returns:
+      The next W, rows on the simplex.
+    """
+    if W.dtype != jnp.float32:
+        raise ValueError(f"W must be float32, got {W.dtype}")
+    if not available():
+        raise RuntimeError(f"no native kernel: {reason()}")
+    result = jax.ShapeDtypeStruct(W.shape, W.dtype)
+    call = jax.ffi.ffi_call(_STEP, result, vmap_method="sequential")
+    return call(sums.s, sums.plus, W, ZW, exponent, num_threads=num_threads)
+
+
+# --- Build and load the library
+# ------------------------------------------------------------------------------------
+
+
+def _load_once() -> tuple[bool, str]:
+    with _lock:  # `functools.cache` alone would let two threads build
+        return _try_to_load()
+
+
+@functools.cache
+def _try_to_load() -> tuple[bool, str]:
+    if os.environ.get("DCDJAX_NATIVE") == "0":
+        return False, "It is switched off by the environment variable DCDJAX_NATIVE=0."
+    if sys.platform == "win32":
+        return False, "It is not built on Windows."
+    failures = []
+    try:
+        for compiler in _compilers():
+            try:
+                library, version = _load_library(compiler)
+            except _BuildError as error:
+                failures.append(f"{shlex.join(compiler)}: {error}")
+                continue
+            for target in (*_TARGETS.values(), _STEP):
+                jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library[target]), platform="cpu")
+            return True, f"It is in use, built by {version}."
+    except Exception as error:  # the package works without the kernel, so no error may stop it
+        failures.append(f"{type(error).__name__}: {error}")
+    if not failures:
+        return (
+            False,
+            "No C compiler is found: neither $CC nor cc, gcc, clang, nor the Python package ziglang.",
+        )
+    return False, f"It cannot be built: {'; '.join(failures)}"
+
+
+def _compilers() -> Iterator[list[str]]:
+    """Yield the compilers to try in turn. If $CC names one, no other is tried."""
+    if chosen := shlex.split(os.environ.get("CC", "")):
+        yield chosen
+        return
+    # Without developer tools, macOS has placeholders that open a window.
+    has_placeholders = sys.platform == "darwin" and not _has_developer_tools()
+    seen = set()
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if (
+            path is None
+            or os.path.realpath(path) in seen
+            or (has_placeholders and path.startswith("/usr/bin/"))
+        ):
+            continue
+        seen.add(os.path.realpath(path))
+        yield [path]
+    if importlib.util.find_spec("ziglang"):
+        yield [sys.executable, "-m", "ziglang", "cc"]
+
+
+def _has_developer_tools() -> bool:
+    try:
+        _run(["/usr/bin/xcode-select", "-p"], Path(tempfile.gettempdir()))
+        return True
+    except _BuildError:
+        return False
+
+
+def _load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
+    """Load the library from the cache, or build it. Return the library and the version of its compiler."""
+    source = importlib.resources.files("dcdjax.devices").joinpath("native.c").read_bytes()
+    header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_bytes()
+    with tempfile.TemporaryDirectory(prefix="dcdjax-") as temporary:
+        version = _run([*compiler, "--version"], Path(temporary)).stdout
+        name = (version.decode(errors="replace").splitlines() or ["an unnamed compiler"])[0]
+        parts = (source, repr((_FLAGS, _PROCESSOR_FLAGS)).encode(), version, header, _processor())
+        key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+        # The name of a file ends in its checksum, because loading a damaged library crashes the process.
+        folder = cache_folder() / "native"
+        for path in sorted(folder.glob(f"{key}-*.so")):
+            with suppress(OSError, _BuildError):
+                if path.stem == f"{key}-{_checksum(path.read_bytes())}":
+                    return _open_library(path), name
+        built = _build(compiler, source, Path(temporary))
+        content = built.read_bytes()
+        path = folder / f"{key}-{_checksum(content)}.so"
+        try:
+            with atomic_write(path) as file:
+                file.write(content)
+            return _open_library(path), name
+        except (OSError, _BuildError):  # no permission to write there, or to run files there
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            return _open_library(built), name
+
+
+def _open_library(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+        for target in (*_TARGETS.values(), _STEP):
+            library[target]
+    except (OSError, AttributeError) as error:
+        raise _BuildError(f"what it built cannot be loaded: {error}") from error
+    return library
+
+
+def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
+    (folder / "native.c").write_bytes(source)
+    built = folder / "native.so"
+    command = [
+        *compiler,
+        *_FLAGS,
+        f"-I{jax.ffi.include_dir()}",
+        str(folder / "native.c"),
+        "-o",
+        str(built),
+        "-lm",
+    ]
+    failures = []
+    for flags in _PROCESSOR_FLAGS:
+        try:
+            _run([*command, *flags], folder)
+            if built.is_file():
+                return built
+            failures.append(_BuildError("no library, and no complaint"))
+        except _BuildError as error:
+            failures.append(error)
+    raise failures[-1]
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
+    # zig would fill a cache in the home folder. Here the cache is removed with the temporary folder.
+    caches = {name: str(folder) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+    try:
+        done = subprocess.run(  # noqa: S603, the user's own compiler
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_BUILD_SECONDS,
+            env={**os.environ, "LC_ALL": "C", **caches},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _BuildError(str(error)) from error
+    if done.returncode != 0:
+        raise _BuildError(_error_text(done))
+    return done
+
+
+def _error_text(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode(errors="replace").strip().splitlines()[:3]
+    return " / ".join(lines) or f"exit code {done.returncode} without a word"
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _processor() -> bytes:
+    """Describe the processor's instructions, because machines that share a home folder may differ in them."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        # x86 lists them as flags, ARM as Features.
+        kinds = sorted({line for line in lines if line.startswith(("flags", "Features", "CPU part"))})
+        if kinds:
+            return "\n".join([platform.machine(), *kinds]).encode()
+    return f"{platform.machine()} {platform.processor()}".encode()

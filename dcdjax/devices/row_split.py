@@ -1,0 +1,144 @@
+"""Split the rows of W over devices, and cut the matching rows of S for the ring of devices.
+
+Word n lies on device n mod D, in row n // D. The words of a corpus are sorted by frequency, so this gives
+every device about the same number of nonzeros of S, and also of every block of S. The rows of all devices,
+one device after the other, form an array of D B rows, with B rows for each device. If D does not divide the
+number of words, the last row of some devices belongs to no word: it is padding, and zero.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Bool
+
+from dcdjax.devices import packing
+from dcdjax.devices.packing import Segments
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """Map words to rows of devices.
+
+    "Device order" means an array of the rows of all devices, padding included.
+
+    Example:
+      >>> split = RowSplit(num_words=5, num_devices=2)
+      >>> split.to_device_order(np.arange(5) + 1)
+      array([1, 3, 5, 2, 4, 0])
+      >>> split.to_word_order(split.to_device_order(np.arange(5) + 1))
+      array([1, 2, 3, 4, 5])
+    """
+
+    num_words: int
+    num_devices: int
+
+    @property
+    def rows_per_device(self) -> int:
+        """Return B, padding included."""
+        return -(-self.num_words // self.num_devices)
+
+    @property
+    def num_rows(self) -> int:
+        """Return the number of rows of all devices, padding included."""
+        return self.rows_per_device * self.num_devices
+
+    def to_device_order(self, array: Any, axis: int = 0) -> Any:
+        """Reorder an axis of words to device order, in NumPy or JAX as the array is."""
+        xp = np if isinstance(array, np.ndarray) else jnp
+        padding = [(0, 0)] * array.ndim
+        padding[axis] = (0, self.num_rows - self.num_words)
+        before, after = array.shape[:axis], array.shape[axis + 1 :]
+        rows = xp.pad(array, padding).reshape(*before, self.rows_per_device, self.num_devices, *after)
+        return xp.swapaxes(rows, axis, axis + 1).reshape(*before, self.num_rows, *after)
+
+    def to_word_order(self, array: Any, axis: int = 0) -> Any:
+        """Undo `to_device_order`."""
+        xp = np if isinstance(array, np.ndarray) else jnp
+        before, after = array.shape[:axis], array.shape[axis + 1 :]
+        rows = array.reshape(*before, self.num_devices, self.rows_per_device, *after)
+        words = xp.swapaxes(rows, axis, axis + 1).reshape(*before, self.num_rows, *after)
+        return words[(slice(None),) * axis + (slice(self.num_words),)]
+
+    def real_rows(self) -> Bool[Array, " rows"]:
+        """Return which rows in device order belong to a word."""
+        rows = jnp.arange(self.num_rows, dtype=jnp.int32)
+        word = rows % self.rows_per_device * self.num_devices + rows // self.rows_per_device
+        return word < self.num_words
+
+    def zero_padding(self, W: Array) -> Array:
+        """Set padding to zero in an array in device order."""
+        return self._set_padding(W, 0)
+
+    def fill_padding(self, W: Array) -> Array:
+        """Set padding to one in an array in device order, so that each row has a sum to divide by."""
+        return self._set_padding(W, 1)
+
+    def zero_local_padding(self, own: Array, device: Array) -> Array:
+        """Set padding to zero in the rows of one device, without another pass over them."""
+        return self._set_local_padding(own, device, 0)
+
+    def fill_local_padding(self, own: Array, device: Array) -> Array:
+        """Replace padding by the first row in the rows of one device, so that a step can be taken from it."""
+        return self._set_local_padding(own, device, own[0])
+
+    def _set_padding(self, W: Array, value: int) -> Array:
+        if self.num_rows == self.num_words:
+            return W
+        return jnp.where(self.real_rows()[:, None], W, value)
+
+    def _set_local_padding(self, own: Array, device: Array, value: Any) -> Array:
+        if self.num_rows == self.num_words:
+            return own
+        is_real = (self.rows_per_device - 1) * self.num_devices + device < self.num_words
+        return own.at[-1].set(jnp.where(is_real, own[-1], value))
+
+
+def cut_rounds(
+    rows: scipy.sparse.csr_array,
+    split: RowSplit,
+    device: int,
+    *,
+    divisor: float,
+    dtype: np.dtype,
+    width: int,
+    num_parts: int,
+) -> list[Segments]:
+    """Cut a device's rows of S into segments, one set for each round of `sharding.ring_reduce`.
+
+    In round n, device d works with the words of device d + n. The segments number rows and columns as the
+    devices
+    do: see `RowSplit`.
+
+    Args:
+      rows: the rows of S of the device's own words, with the columns of all words.
+      split: which device holds which words.
+      device: the number of the device.
+      divisor: divides the values.
+      dtype: dtype of the packed values.
+      width: nonzeros of a segment.
+      num_parts: parts of a round, for threads.
+    """
+    num_own, num_devices = rows.shape[0], split.num_devices
+    holder = (rows.indices % num_devices).astype(np.uint16 if num_devices < 1 << 16 else np.int64)
+    # A stable sort keeps rows and columns in order within a block.
+    order = np.argsort(holder, kind="stable")
+    begins = np.searchsorted(holder[order], np.arange(num_devices + 1))
+    row_of = np.repeat(np.arange(num_own), np.diff(rows.indptr))
+    rounds = []
+    for n in range(num_devices):
+        other = (device + n) % num_devices
+        entries = order[begins[other] : begins[other + 1]]
+        lengths = np.bincount(row_of[entries], minlength=split.rows_per_device)
+        block = scipy.sparse.csr_array(
+            (rows.data[entries], rows.indices[entries] // num_devices, np.append(0, np.cumsum(lengths))),
+            shape=(split.rows_per_device, split.rows_per_device),
+        )
+        _, segments = packing.pack(
+            block, divisor=divisor, dtype=dtype, tile_size=packing.WINDOW, cells_per_nonzero=0.0,
+            num_parts=num_parts, width=width,
+        )  # fmt: skip
+        rounds.append(segments)
+    return rounds

@@ -1,0 +1,1 @@
+"""Answer questions about words and topics from a learned W."""

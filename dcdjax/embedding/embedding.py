@@ -1,0 +1,399 @@
+"""Look up what was learned about words: neighbors, topics, similarities and new words."""
+
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from dcdjax.embedding import coherence, export, fold_in, lookup, reduction, results, storage
+from dcdjax.embedding.export import ExportFormat
+from dcdjax.embedding.results import Topic, TopicShare, WordProbability
+from dcdjax.embedding.word_index import WordIndex
+from dcdjax.util import checks, keys
+
+# A row whose sum differs from one by more than this was never normalized. float32 sums of 10^4 topics are
+# closer to one.
+_SIMPLEX_TOLERANCE = 1e-3
+# The number of words that name a topic.
+_WORDS_IN_NAME = 5
+# The arrays that can be missing.
+_OPTIONAL = ("word_counts", "margins", "coherence")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Embedding:
+    """Hold words and their vectors W_ik = P(topic k | word i).
+
+    `fit` and `Embedding.load` return embeddings. You can also make one from your own words and W.
+
+    Attributes:
+      words: one word for each row of W.
+      W: nonnegative, rows on the simplex.
+      starts: the number of topics of each start in a consensus. By default one start has all topics.
+      word_counts: how often each word occurs in the corpus.
+      margins: the row sums of the counts that the embedding was learned from.
+      coherence: (topics, depth), the coherence of the top words of each topic, from `coherence.npmi`.
+      history: what was measured at each step, one row for each start.
+      record: where the embedding comes from: corpus, settings, versions, seed, status.
+    """
+
+    words: tuple[str, ...]
+    W: Float[Array, "words topics"]
+    starts: tuple[int, ...] = ()
+    word_counts: np.ndarray | None = None
+    margins: np.ndarray | None = None
+    coherence: np.ndarray | None = None
+    history: Mapping[str, np.ndarray] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        W = np.asarray(self.W)
+        if W.ndim != 2 or min(W.shape) < 1 or W.dtype not in (np.float32, np.float64):
+            raise ValueError(f"W must be (words, topics) of float32 or float64, got {W.dtype} {W.shape}")
+        words = checks.checked_words(self.words, W.shape[0])
+        if words is None:
+            raise ValueError("words must be given, one for each row of W, got None")
+        sums = W.sum(axis=1, dtype=np.float64)
+        bad = ~(np.abs(sums - 1) <= _SIMPLEX_TOLERANCE) | (W.min(axis=1) < 0)
+        if bad.any():
+            row = int(bad.argmax())
+            raise ValueError(
+                f"W: the row of word {row} ({words[row]!r}) is not on the simplex: its sum is "
+                f"{sums[row]:.6g}, its smallest entry is {W[row].min():.6g} "
+                "(consensus(solution) puts rows on the simplex)"
+            )
+        starts = tuple(map(operator.index, self.starts)) or (W.shape[1],)
+        if sum(starts) != W.shape[1] or min(starts) < 1:
+            raise ValueError(f"starts must add up to the {W.shape[1]} topics of W, got {starts}")
+        for name, length in zip(_OPTIONAL, (*W.shape[:1] * 2, W.shape[1]), strict=True):
+            value = getattr(self, name)
+            if value is not None and np.shape(value)[:1] != (length,):
+                raise ValueError(f"{name} must have {length} entries, got shape {np.shape(value)}")
+        if self.coherence is not None and np.ndim(self.coherence) != 2:
+            raise ValueError(f"coherence must be (topics, depth), got shape {np.shape(self.coherence)}")
+        for name, value in (("words", words), ("starts", starts), ("W", jnp.asarray(self.W))):
+            object.__setattr__(self, name, value)
+
+    # --- Content ------------------------------------------------------------------------------------
+
+    @property
+    def num_topics(self) -> int:
+        """Return the number of columns of W."""
+        return self.W.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and word in self._word_index.by_word
+
+    def __getitem__(self, words: str | Sequence[str]) -> np.ndarray:
+        """Return P(topic | word): the row of a word, or the rows of several words."""
+        if isinstance(words, str):
+            return np.asarray(self.W[self._word_index.index_of(words)])
+        return np.asarray(self.W[self._indices(words)])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __repr__(self) -> str:
+        corpus = self.record.get("corpus")
+        corpus = corpus.get("name") if isinstance(corpus, Mapping) else corpus
+        return f"Embedding({len(self)} words, {self.num_topics} topics{f', of {corpus}' if corpus else ''})"
+
+    @property
+    def key_to_index(self) -> dict[str, int]:
+        """Return the row index of each word, under gensim's name."""
+        return self._word_index.by_word
+
+    @property
+    def index_to_key(self) -> list[str]:
+        """Return the words, under gensim's name."""
+        return list(self.words)
+
+    # --- Queries ------------------------------------------------------------------------------------
+
+    def neighbors(
+        self, words: Any, k: int = 10, *, among: Sequence[str] | None = None, together: bool = False
+    ) -> Any:
+        """Find the words j with the largest Shat_ij = P(word j | word i), without the query words i.
+
+        Args:
+          words: a word or a list of words. A row P(topic | query), such as `fold_in` returns, or an array of
+            such rows works too.
+          k: the largest number of neighbors.
+          among: choose neighbors from these words only.
+          together: treat all words as one query: average their distributions.
+
+        Returns:
+          Pairs (word, probability), the most probable first. For several queries, a list of such lists.
+
+        Raises:
+          KeyError: for an unknown word; the message suggests words of similar spelling.
+        """
+        k = checks.whole("k", k, 1)
+        mask = None
+        if among is not None:
+            mask = np.zeros(len(self), bool)
+            mask[self._word_index.indices_of(among, "among")] = True
+        if isinstance(words, str):
+            return self._nearest(np.array([[self._word_index.index_of(words)]], np.int32), k, mask)[0]
+        if _are_rows(words):
+            rows = np.atleast_2d(self._rows(words))
+            if together and len(rows):
+                rows = rows.mean(axis=0, keepdims=True)
+            queries = np.empty((len(rows), 0), np.int32)
+        else:
+            rows, queries = None, self._indices(words)
+            queries = queries[None, :] if together and queries.size else queries[:, None]
+        if together and not len(queries):
+            raise ValueError("words: together=True needs at least one word")
+        found = self._nearest(queries, k, mask, rows)
+        return found[0] if together or (rows is not None and words.ndim == 1) else found
+
+    def most_similar(
+        self, positive: str | Sequence[str], negative: str | Sequence[str] = (), topn: int = 10
+    ) -> list[WordProbability]:
+        """Find neighbors under gensim's name, of the mean distribution of `positive` minus `negative`."""
+        plus, minus = (
+            self._indices([part] if isinstance(part, str) else part) for part in (positive, negative)
+        )
+        if not plus.size:
+            raise ValueError("positive must have at least one word")
+        query, rows = np.concatenate([plus, minus]), None
+        if minus.size:
+            rows = np.asarray(self.W[plus].sum(axis=0) - self.W[minus].sum(axis=0))[None] / query.size
+        return self._nearest(query[None, :], checks.whole("topn", topn, 1), rows=rows)[0]
+
+    def similarity(self, a: Any, b: Any) -> Any:
+        """Return Shat_ij = P(word j | word i) = P(word i | word j) for two words, or for pairs of two lists.
+
+        Rows such as `fold_in` returns work too. The similarity of a word with itself is not 1, and can be
+        smaller than its similarity to another word.
+        """
+        if _are_rows(a) or _are_rows(b):
+            found = (self._rows(a) * self._rows(b) / np.asarray(self._s)).sum(axis=-1)
+            return float(found) if found.ndim == 0 else found
+        first, second = (self._indices([part] if isinstance(part, str) else part) for part in (a, b))
+        if 1 not in (first.size, second.size) and first.size != second.size:
+            raise ValueError(f"b must have as many words as a, got {second.size} for {first.size}")
+        found = results.pair_similarity(self.W, self._s, *np.broadcast_arrays(first, second))
+        return float(found[0]) if isinstance(a, str) and isinstance(b, str) else found
+
+    def topics(self, k: int = 10) -> list[Topic]:
+        """Return every topic: its weight, its k words with the largest P(word | topic), and its coherence.
+
+        The coherence covers the k words, or fewer if it was computed for fewer; `fit` computes it for 20.
+        """
+        k = min(checks.whole("k", k, 1), len(self))
+        return results.topics(self._word_array, self.W, self._s, k, self.coherence)
+
+    def topics_of(self, word: Any, k: int = 5) -> list[TopicShare]:
+        """Return the k topics with the largest P(topic | word), for a word or a row from `fold_in`."""
+        return results.largest_shares(self._single_row(word), checks.whole("k", k, 1), self._topic_names)
+
+    def explain(self, a: Any, b: Any, k: int | None = None) -> list[TopicShare]:
+        """Return the topics that make two words similar, by W_ik W_jk / s_k, the largest first.
+
+        Each term is the probability to get from one word to the other through that topic. The terms of all
+        topics sum to `similarity(a, b)`.
+
+        Args:
+          a: a word, or a row such as `fold_in` returns.
+          b: the same.
+          k: the number of topics; by default all.
+        """
+        if _are_rows(a) or _are_rows(b):
+            terms = self._single_row(a) * self._single_row(b) / np.asarray(self._s)
+        else:
+            pair = self._indices([a]), self._indices([b])
+            terms = np.asarray(lookup.contributions(self.W, self._s, *pair))[0]
+        k = self.num_topics if k is None else checks.whole("k", k, 1)
+        return results.largest_shares(terms, k, self._topic_names)
+
+    # --- New words and fewer topics -----------------------------------------------------------------
+
+    def fold_in(
+        self,
+        counts: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        weighted: bool = False,
+        skip_unknown: bool = False,
+    ) -> np.ndarray:
+        """Compute the row of W for a new word while the topics stay fixed. `neighbors` accepts this row.
+
+        Args:
+          counts: how often the new word occurs near known words; or a list of such mappings, for several new
+            words.
+          weighted: True if these numbers are entries of S already. Otherwise they are weighted in the way of
+            the counts that the embedding was learned from, if it was learned from counts.
+          skip_unknown: ignore unknown words instead of raising an error.
+
+        Returns:
+          P(topic | new word), or one row for each new word.
+
+        Raises:
+          KeyError: for an unknown word; the message suggests words of similar spelling.
+          ValueError: for counts that are negative, not finite, or all zero.
+        """
+        if isinstance(counts, Mapping):
+            return self._fold_in_word(counts, weighted, skip_unknown)
+        rows = [self._fold_in_word(one, weighted, skip_unknown) for one in counts]
+        return np.stack(rows) if rows else np.zeros((0, self.num_topics), self.W.dtype)
+
+    def _fold_in_word(self, counts: Mapping[str, Any], weighted: bool, skip_unknown: bool) -> np.ndarray:
+        if not isinstance(counts, Mapping):
+            raise ValueError(f"counts must map words to numbers, got {counts!r}")
+        known = [word for word in counts if word in self or not skip_unknown]
+        indices, values = self._indices(known), np.array([counts[word] for word in known], np.float64)
+        margins = None
+        if not weighted and self.margins is not None and "weighting" in self.record:
+            margins = np.asarray(self.margins, np.float64)[indices]
+        values = fold_in.checked_weights(known, values, margins, self.record.get("weighting", {}))
+        return fold_in.fold_in(self.W, self._s, self.starts, indices, values)
+
+    def reduce(self, num_topics: int, *, key: Any, counts: Any = None) -> "Embedding":
+        """Return an embedding of the same words with fewer topics: each new topic is a sum of similar ones.
+
+        The starts of a consensus find nearly the same topics. Their sums are what the starts agree on, and
+        need a fraction of the memory and of the time for a query.
+
+        Args:
+          num_topics: the number of topics to keep.
+          key: a key from `jax.random.key` for the grouping, or a whole number to make one from.
+          counts: the counts that the embedding was learned from. Without them the coherence of the new topics
+            is not known.
+
+        Returns:
+          A new embedding. Its record has the old number of topics as "reduced_from".
+        """
+        num_topics = checks.whole("num_topics", num_topics, 1)
+        if num_topics > self.num_topics:
+            raise ValueError(f"num_topics must be at most {self.num_topics}, got {num_topics}")
+        W = reduction.merge_topics(keys.as_key(key)[1], self.W, num_topics=num_topics)
+        topic_coherence = None
+        if counts is not None:
+            rows = {word: row for row, word in enumerate(counts.words)}
+            missing = next((word for word in self.words if word not in rows), None)
+            if missing is not None:
+                raise ValueError(f"counts must have all words of the embedding, {missing!r} is missing")
+            rows = np.array([rows[word] for word in self.words])
+            topic_coherence = coherence.topic_coherence(W, counts.matrix, rows)
+        return Embedding(
+            words=self.words,
+            W=W,
+            word_counts=self.word_counts,
+            margins=self.margins,
+            coherence=topic_coherence,
+            history=self.history,
+            record={**self.record, "reduced_from": self.num_topics},
+        )
+
+    # --- Files --------------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save as a folder with one safetensors file; an old model there is replaced at the end."""
+        tensors = {"W": np.asarray(self.W)}
+        tensors |= {
+            name: np.asarray(getattr(self, name)) for name in _OPTIONAL if getattr(self, name) is not None
+        }
+        tensors |= {f"history.{name}": np.asarray(values) for name, values in self.history.items()}
+        content = {"kind": "embedding", "words": list(self.words), "starts": list(self.starts)}
+        storage.save(folder, tensors, {**content, "record": dict(self.record)})
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str]) -> "Embedding":
+        """Load an embedding that `save` wrote.
+
+        Raises:
+          FileNotFoundError, ValueError: with the folder or file, and what is wrong with it.
+        """
+        tensors, content = storage.load(folder)
+        try:
+            if content.get("kind") != "embedding":
+                raise ValueError(f"the kind of the model is {content.get('kind')!r}, not 'embedding'")
+            history = {name: tensors[name] for name in tensors if name.startswith("history.")}
+            return Embedding(
+                words=tuple(content["words"]),
+                W=jnp.asarray(tensors["W"]),
+                starts=tuple(content["starts"]),
+                history={name.removeprefix("history."): values for name, values in history.items()},
+                record=content["record"],
+                **{name: tensors.get(name) for name in _OPTIONAL},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(folder)}: {error}") from error
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: ExportFormat = "word2vec",  # noqa: A002, the usual name
+        *,
+        scaled: bool = False,
+    ) -> None:
+        """Write the words and vectors for other tools.
+
+        Args:
+          path: the file to write; a folder for "projector".
+          format: "word2vec" or "word2vec-binary" for gensim's `KeyedVectors.load_word2vec_format`, "numpy"
+            for an .npz file with `words` and `vectors`, "projector" for the TSV files of the TensorFlow
+            embedding projector.
+          scaled: write W_ik / sqrt(s_k) instead of W_ik. The dot product of two such vectors is Shat_ij.
+        """
+        vectors = np.asarray(self.W / jnp.sqrt(self._s)[None, :] if scaled else self.W)
+        export.write(path, format, self.words, vectors, word_counts=self.word_counts)
+
+    # --- Helpers ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _word_index(self) -> WordIndex:
+        return WordIndex(self.words)
+
+    @cached_property
+    def _s(self) -> Float[Array, " topics"]:
+        return lookup.topic_sizes(self.W)
+
+    @cached_property
+    def _word_array(self) -> np.ndarray:
+        return np.array(self.words, object)
+
+    @cached_property
+    def _topic_names(self) -> list[tuple[str, ...]]:
+        _, indices = results.top_words(self.W, self._s, min(_WORDS_IN_NAME, len(self)))
+        return [tuple(self.words[index] for index in row) for row in indices.tolist()]
+
+    def _indices(self, words: Any) -> np.ndarray:
+        return np.array(self._word_index.indices_of(words), np.int32)
+
+    def _nearest(
+        self, queries: np.ndarray, k: int, among: np.ndarray | None = None, rows: np.ndarray | None = None
+    ) -> list[list[WordProbability]]:
+        found = results.nearest_indices(self.W, self._s, queries, k, among=among, rows=rows)
+        return results.neighbors_as_words(self._word_array, found)
+
+    def _rows(self, words: Any) -> np.ndarray:
+        """Return the row of a word, the rows of several words, or the given row or rows after a check."""
+        if not _are_rows(words):
+            return self[words]
+        rows = np.asarray(words, self.W.dtype)
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.num_topics or not np.isfinite(rows).all():
+            raise ValueError(
+                f"words: rows must be finite and have {self.num_topics} topics, got shape {rows.shape}"
+            )
+        return rows
+
+    def _single_row(self, word: Any) -> np.ndarray:
+        row = self._rows(word)
+        if row.ndim != 1:
+            raise ValueError(f"word must be one word or one row, got {len(row)}")
+        return row
+
+
+def _are_rows(words: Any) -> bool:
+    return isinstance(words, np.ndarray | Array) and words.dtype.kind == "f"

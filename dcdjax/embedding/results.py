@@ -1,0 +1,222 @@
+"""Run lookups in batches of a few fixed shapes, and turn word indices into words."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from dcdjax.embedding import lookup
+
+# Queries in one batch. A larger product is faster until its scores leave the cache; 256 is among the fastest
+# of 64 to 512 for 20,000 words. With more words the batch shrinks, so that it has at most _MAX_SCORES scores.
+_BATCH = 256
+_MAX_SCORES = 1 << 24
+# Compute at least this many results, so that most queries use one compiled program: the usual ten words, and
+# the query's own word.
+_MIN_RESULTS = 12
+# Up to this many words in a query, comparing all results with all its words at once is the fastest.
+_FEW_WORDS = 64
+
+
+class WordProbability(NamedTuple):
+    """A word and its probability given the query."""
+
+    word: str
+    probability: float
+
+    def __repr__(self) -> str:
+        return f"({self.word!r}, {self.probability:.4g})"
+
+
+class Topic(NamedTuple):
+    """A topic and its most probable words."""
+
+    number: int
+    weight: float  # P(topic), the mean of P(topic | word) over all words
+    coherence: float | None  # mean NPMI of all pairs of these words; None if the counts are not known
+    words: tuple[WordProbability, ...]  # with P(word | topic)
+
+
+class TopicShare(NamedTuple):
+    """The part of one topic in a word, or in the similarity of two words."""
+
+    topic: int
+    probability: float
+    words: tuple[str, ...]  # the most probable words of the topic
+
+
+class Neighbors(NamedTuple):
+    """The nearest words of each query as indices, the most probable first."""
+
+    probabilities: np.ndarray  # (queries, k)
+    indices: np.ndarray  # (queries, k)
+    lengths: np.ndarray  # (queries,): a row is valid up to here
+
+
+def nearest_indices(
+    W: Float[Array, "words topics"],
+    s: Float[Array, " topics"],
+    queries: Int[np.ndarray, "queries words_per_query"],
+    k: int,
+    *,
+    among: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
+) -> Neighbors:
+    """Find the k words j with the largest mean Shat_ij over the words i of each query, without these words.
+
+    Args:
+      W: rows on the simplex.
+      s: the column sums of W, from `lookup.topic_sizes`.
+      queries: the word indices of each query, filled up with NO_WORD.
+      k: the largest number of neighbors.
+      among: True for the words to choose from; None means all words.
+      rows: query these rows, (queries, topics), instead. `queries` then only says which words to leave out.
+    """
+    num_words = W.shape[0]
+    num_queries, width = queries.shape
+    num_results = min(max(_MIN_RESULTS, next_power_of_two(k + width)), num_words)
+    batch = max(1, min(_BATCH, _MAX_SCORES // num_words))
+    found = []
+    # All batches are dispatched before the first one is read.
+    for start in range(0, num_queries, batch):
+        # Few sizes, so that few programs are compiled. The results of the padding are never read.
+        size = min(batch, next_power_of_two(num_queries - start))
+        if rows is None:
+            padded = np.zeros((size, next_power_of_two(width)), np.int32)
+            padded[:, width:] = lookup.NO_WORD
+            part = queries[start : start + batch]
+            padded[: len(part), :width] = part
+            found.append(lookup.nearest_to_words(W, s, padded, among, k=num_results))
+        else:
+            part = rows[start : start + batch]
+            part = np.pad(part, ((0, size - len(part)), (0, 0)))
+            found.append(lookup.nearest_to_rows(W, s, part, among, k=num_results))
+    parts = [
+        _without_query_words(queries[n * batch : (n + 1) * batch], ranked, k)
+        for n, ranked in enumerate(found)
+    ]
+    if not parts:
+        return Neighbors(np.zeros((0, 0), W.dtype), np.zeros((0, 0), np.int32), np.zeros(0, int))
+    return Neighbors(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+
+
+def _without_query_words(queries: np.ndarray, found: lookup.Ranked, k: int) -> Neighbors:
+    """Remove the query's own words and the words outside `among` from one batch, and keep k results.
+
+    All queries at once: one by one, this takes a tenth of the time of a large batch.
+    """
+    num_queries, width = queries.shape
+    # np.asarray, because jax.device_get takes a tenth of the time of a single query.
+    values, indices = (np.asarray(array)[:num_queries, : k + width] for array in found)
+    if width <= _FEW_WORDS:
+        left_out = (indices[:, :, None] == queries[:, None, :]).any(axis=2)
+    else:
+        left_out = np.stack([np.isin(*pair) for pair in zip(indices, queries, strict=True)])
+    lengths = np.minimum((~left_out & (values > -np.inf)).sum(axis=1), k)
+    order = left_out.argsort(axis=1, kind="stable")[:, :k]
+    rows = np.arange(num_queries)[:, None]
+    return Neighbors(values[rows, order], indices[rows, order], lengths)
+
+
+def neighbors_as_words(words: np.ndarray, found: Neighbors) -> list[list[WordProbability]]:
+    """Replace the indices by words, which are an array of objects."""
+    pairs = zip(words[found.indices].ravel().tolist(), found.probabilities.ravel().tolist(), strict=True)
+    # Calling WordProbability takes three times as long.
+    flat = list(map(tuple.__new__, itertools.repeat(WordProbability), pairs))
+    width = found.indices.shape[1]
+    return [flat[row * width : row * width + end] for row, end in enumerate(found.lengths.tolist())]
+
+
+def pair_similarity(
+    W: Float[Array, "words topics"], s: Float[Array, " topics"], first: np.ndarray, second: np.ndarray
+) -> np.ndarray:
+    """Return Shat_ij for each pair of word indices."""
+    result = np.empty(first.size, W.dtype)
+    for part, size, pairs in _pair_batches(W.shape[0], first, second):
+        result[part] = np.asarray(lookup.pair_similarity(W, s, *pairs))[:size]
+    return result
+
+
+def top_contributions(
+    W: Float[Array, "words topics"],
+    s: Float[Array, " topics"],
+    first: np.ndarray,
+    second: np.ndarray,
+    k: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k largest W_ik W_jk / s_k of each pair, and their topics, each as (pairs, k)."""
+    values, topics = np.empty((first.size, k), W.dtype), np.empty((first.size, k), np.int32)
+    for part, size, pairs in _pair_batches(W.shape[0], first, second):
+        found = lookup.top_contributions(W, s, *pairs, k=k)
+        values[part], topics[part] = (np.asarray(array)[:size] for array in found)
+    return values, topics
+
+
+def _pair_batches(
+    num_words: int, first: np.ndarray, second: np.ndarray
+) -> Iterator[tuple[slice, int, list[np.ndarray]]]:
+    """Yield the slice of each batch, its number of pairs, and its word indices padded to a usual size."""
+    # A batch gathers about as many rows as W has, so it takes no more memory than W.
+    batch = next_power_of_two(num_words)
+    for start in range(0, first.size, batch):
+        part = slice(start, start + batch)
+        size = first[part].size
+        padding = (0, next_power_of_two(size) - size)
+        yield part, size, [np.pad(indices[part], padding) for indices in (first, second)]
+
+
+def top_words(
+    W: Float[Array, "words topics"], s: Float[Array, " topics"], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k largest P(word | topic) of each topic, and the word indices, each as (topics, k)."""
+    num_words, num_topics = W.shape
+    num_results = min(next_power_of_two(max(k, _MIN_RESULTS)), num_words)
+    batch = max(1, _MAX_SCORES // num_words)
+    found = [
+        lookup.words_of_topics(W[:, start : start + batch], s[start : start + batch], k=num_results)
+        for start in range(0, num_topics, batch)
+    ]
+    probabilities, indices = (np.concatenate(parts)[:, :k] for parts in zip(*found, strict=True))
+    return probabilities, indices
+
+
+def topics(
+    words: np.ndarray,
+    W: Float[Array, "words topics"],
+    s: Float[Array, " topics"],
+    k: int,
+    coherence: np.ndarray | None,
+) -> list[Topic]:
+    """Describe every topic by its k most probable words.
+
+    Args:
+      words: all words, as an array of objects.
+      W: rows on the simplex.
+      s: the column sums of W, from `lookup.topic_sizes`.
+      k: the number of words of each topic.
+      coherence: (topics, depth), from `coherence.npmi`, or None if it is not known.
+    """
+    num_words, num_topics = W.shape
+    values: list[float | None] = [None] * num_topics
+    if coherence is not None:
+        column = coherence[:, min(k, coherence.shape[1]) - 1]
+        values = [None if np.isnan(value) else float(value) for value in column]
+    found = neighbors_as_words(words, Neighbors(*top_words(W, s, k), np.full(num_topics, k)))
+    weights = (np.asarray(s, np.float64) / num_words).tolist()
+    return [
+        Topic(number=n, weight=weights[n], coherence=values[n], words=tuple(found[n]))
+        for n in range(num_topics)
+    ]
+
+
+def largest_shares(terms: np.ndarray, k: int, topic_names: Sequence[tuple[str, ...]]) -> list[TopicShare]:
+    """Return the k topics with the largest terms, and the words that name each topic."""
+    order = np.argsort(-terms, kind="stable")[:k].tolist()
+    return [TopicShare(topic, float(terms[topic]), topic_names[topic]) for topic in order]
+
+
+def next_power_of_two(size: int) -> int:
+    """Round up to a power of two, so that arrays of any length need few compiled programs."""
+    return 1 << max(0, size - 1).bit_length()

@@ -1,0 +1,104 @@
+"""Any model of words enters; a table of their vectors leaves, and how two of them are compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dcdjax.util import checks
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """A row for each word, and how two rows are compared.
+
+    Attributes:
+      words: all different.
+      vectors: (N, d), finite; float32 or float64.
+      scores: "cosine", which is 0 where a row is 0, or "dot".
+    """
+
+    words: tuple[str, ...]
+    vectors: np.ndarray
+    scores: Literal["cosine", "dot"]
+
+    def __post_init__(self) -> None:
+        if self.scores not in ("cosine", "dot"):
+            raise ValueError(f"scores must be 'cosine' or 'dot', got {self.scores!r}")
+        vectors = _real_matrix("vectors", self.vectors)
+        words = checks.checked_words(self.words, len(vectors))
+        finite = np.isfinite(vectors).all(axis=1)
+        if words and not finite.all():
+            n = int(finite.argmin())
+            raise ValueError(f"vectors: row {n} ({words[n]!r}) is not finite ({int((~finite).sum())} such)")
+        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "vectors", vectors)
+
+
+def as_vectors(model: Any) -> Vectors:
+    """The table that stands for a model.
+
+    Args:
+      model: a `Vectors`; an embedding with `words` and `W`, whose score is Shat_ij = sum_k W_ik W_jk / s_k;
+        or, compared by cosine, gensim's `KeyedVectors` (anything with `index_to_key` and `vectors`), a pair
+        (words, matrix), or a mapping of words to vectors.
+
+    Returns:
+      The table. It shares the model's memory where it can.
+
+    Raises:
+      TypeError: for anything else.
+      ValueError: naming the first word or row that is wrong.
+
+    Example:
+      >>> as_vectors({"tea": [1, 0], "cup": [3, 4]})
+      Vectors(words=('tea', 'cup'), vectors=array([[1., 0.],
+             [3., 4.]]), scores='cosine')
+    """
+    if isinstance(model, Vectors):
+        return model
+    if hasattr(model, "words") and hasattr(model, "W"):
+        return _table(model.words, _square_root(_real_matrix("W", model.W)), "dot")
+    if hasattr(model, "index_to_key") and hasattr(model, "vectors"):
+        return _table(model.index_to_key, model.vectors, "cosine")
+    if isinstance(model, Mapping):
+        shapes = {word: np.shape(vector) for word, vector in model.items()}
+        first = next(iter(shapes), None)
+        for word, shape in shapes.items():
+            if len(shape) != 1 or shape != shapes[first]:
+                raise ValueError(f"model: {word!r} has shape {shape}, the first, {first!r}, {shapes[first]}")
+        return _table(tuple(model), list(model.values()), "cosine")
+    if isinstance(model, tuple | list) and len(model) == 2:
+        return _table(model[0], model[1], "cosine")
+    raise TypeError(
+        "model must be a Vectors, an embedding (words, W), gensim's KeyedVectors, a pair (words, matrix) "
+        f"or a mapping of words to vectors, got {type(model).__name__}"
+    )
+
+
+def _table(words: Any, vectors: Any, scores: Literal["cosine", "dot"]) -> Vectors:
+    words = words if isinstance(words, str) else tuple(words)  # a string is no list of its letters: refused
+    return Vectors(words, _real_matrix("vectors", vectors), scores)
+
+
+def _square_root(W: np.ndarray) -> np.ndarray:
+    """W_ik / sqrt(s_k), whose rows have Shat for dot products; a topic that nobody holds adds nothing."""
+    if W.min(initial=0) < 0:
+        i, k = np.argwhere(W < 0)[0]
+        raise ValueError(f"W[{i}, {k}] = {W[i, k]} is negative")
+    s = W.sum(axis=0, dtype=np.float64)
+    s[(s == 0) | ~np.isfinite(s)] = 1  # what is not finite is refused later, with its row
+    return W * (1 / np.sqrt(s)).astype(W.dtype)
+
+
+def _real_matrix(name: str, values: Any) -> np.ndarray:
+    """In float64 or, if that holds all of it, float32."""
+    try:
+        array = np.asarray(values)
+        dtype = np.result_type(array.dtype, np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a matrix of real numbers: {error}") from None
+    if dtype.kind != "f" or array.ndim != 2:
+        raise ValueError(f"{name} must be a matrix of real numbers, got {array.dtype} of shape {array.shape}")
+    return array.astype(np.float32 if dtype == np.float32 else np.float64, copy=False)

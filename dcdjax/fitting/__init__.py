@@ -1,0 +1,1 @@
+"""Run the whole way from a corpus to an embedding."""

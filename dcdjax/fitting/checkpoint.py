@@ -1,0 +1,155 @@
+"""Save the states and solutions of a run while it solves, and load them to continue the run."""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dcdjax.devices import processes
+from dcdjax.fitting.checkpoint_files import CheckpointFolder, CheckpointWarning
+from dcdjax.solvers.full_batch import State
+from dcdjax.solvers.result import History, Solution
+from dcdjax.util.warn import warn
+
+_VECTORS = "vectors"
+Result = TypeVar("Result", State, Solution)
+
+
+class Checkpoint:
+    """Save the state of each start under way, and the solution of each start that has finished.
+
+    Each start has files of its own, so a damaged file costs the work of one start only. With several
+    processes the first one saves; the others have what was loaded, and save nothing.
+
+    Attributes:
+      finished: the solutions that were loaded, by the number of their start.
+      under_way: the states that were loaded, by the number of their start.
+      vectors: the spectral vectors, if they were loaded.
+      resumed_at: the number of steps of all loaded starts together, or None if nothing was loaded.
+    """
+
+    def __init__(
+        self, folder: CheckpointFolder | None, every: float, tensors: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Take what was loaded.
+
+        Args:
+          folder: where to save; None saves nothing.
+          every: seconds between saves.
+          tensors: what was loaded: the arrays of each part by "vectors", "finished/<number>" or
+            "under_way/<number>".
+        """
+        self._folder, self._every = folder, every
+        self.vectors: np.ndarray | None = tensors.get(_VECTORS, {}).get(_VECTORS)
+        self.finished: dict[int, Solution] = {}
+        self.under_way: dict[int, State] = {}
+        for part, arrays in tensors.items():
+            kind, _, number = part.partition("/")
+            if kind == "finished":
+                self.finished[int(number)] = _from_tensors(Solution, arrays)
+            elif kind == "under_way":
+                self.under_way[int(number)] = _from_tensors(State, arrays)
+        begun = [*self.finished.values(), *self.under_way.values()]
+        self.resumed_at = sum(int(one.num_steps) for one in begun) if begun else None
+        # The rows of W on the disk. The run may keep W of its best start only.
+        self._rows = {number: len(solution.W) for number, solution in self.finished.items()}
+        self._unsaved_vectors: np.ndarray | None = None
+        self._failing = False
+        self._saved_at = time.monotonic()
+
+    def due(self) -> bool:
+        """Return whether it is time to save again."""
+        return self._folder is not None and time.monotonic() - self._saved_at >= self._every
+
+    def save(self, finished: Mapping[int, Solution], under_way: Mapping[int, State]) -> None:
+        """Save what is new. If the disk refuses, warn and leave what was saved before.
+
+        Args:
+          finished: all solutions so far.
+          under_way: states of starts that have not finished, of all or of some.
+        """
+        if self._folder is None:
+            return
+        try:
+            if self._unsaved_vectors is not None:
+                vectors = {_VECTORS: self._unsaved_vectors}
+                self._folder.save(_VECTORS, vectors, {}, keep_previous=False)
+                self._unsaved_vectors = None
+            # The best solution first: the W of others is given up once that of the best is safe.
+            for number, solution in sorted(finished.items(), key=lambda item: -len(item[1].W)):
+                num_rows = len(solution.W)
+                if self._rows.get(number) != num_rows:
+                    self._save_start(self._folder, number, solution, "finished", keep_previous=num_rows > 0)
+                    self._rows[number] = num_rows
+            for number, state in under_way.items():
+                self._save_start(self._folder, number, state, "under_way")
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                warn(
+                    f"checkpoint folder {self._folder.path}: could not save there "
+                    f"({error.strerror or error}); the run goes on, and tries again later",
+                    CheckpointWarning,
+                )
+            self._failing = True
+        if under_way or self._failing:
+            self._saved_at = time.monotonic()
+
+    def save_vectors(self, vectors: np.ndarray) -> None:
+        """Save the spectral vectors, from which all starts are made. If that fails, try at the next save."""
+        self._unsaved_vectors = vectors
+        self.save({}, {})
+
+    @staticmethod
+    def _save_start(
+        folder: CheckpointFolder, number: int, result: Any, kind: str, *, keep_previous: bool = True
+    ) -> None:
+        info = {"kind": kind, "start": number, "num_steps": int(result.num_steps)}
+        folder.save(f"start{number:04d}", _to_tensors(result), info, keep_previous=keep_previous)
+
+
+def open_checkpoint(
+    folder: CheckpointFolder | None, every: float, run: Mapping[str, Any], environment: Mapping[str, Any]
+) -> Checkpoint:
+    """Load what the folder holds of a run. The first process loads it and sends it to the others.
+
+    Args:
+      folder: the opened folder of the first process, None in the others.
+      every: seconds between saves.
+      run: as in `CheckpointFolder.load`.
+      environment: as in `CheckpointFolder.load`.
+
+    Raises:
+      CheckpointError: if the folder holds another run.
+    """
+
+    def load() -> dict[str, dict[str, np.ndarray]]:
+        assert folder is not None
+        return {
+            name if name == _VECTORS else f"{part.content['kind']}/{part.content['start']}": part.tensors
+            for name, part in folder.load(run, environment).items()
+        }
+
+    tensors = processes.run_on_first(load)
+    if processes.count() > 1:
+        sent = {f"{part}:{name}": array for part in tensors or {} for name, array in tensors[part].items()}
+        received: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
+        for place, array in processes.broadcast(sent).items():
+            part, name = place.split(":")
+            received[part][name] = array
+        tensors = received
+    return Checkpoint(folder, every, tensors)
+
+
+def _to_tensors(result: Any) -> dict[str, np.ndarray]:
+    """Return the arrays of a state or a solution, and of its history, by name."""
+    own = {name: np.asarray(getattr(result, name)) for name in result._fields if name != "history"}
+    return own | {f"history.{name}": np.asarray(array) for name, array in result.history._asdict().items()}
+
+
+def _from_tensors(kind: type[Result], tensors: Mapping[str, Any]) -> Result:
+    own = {name: tensors[name] for name in kind._fields if name != "history"}
+    history = {name: tensors[f"history.{name}"] for name in History._fields}
+    return kind(**own, history=History(**history))

@@ -1,0 +1,68 @@
+"""Record the name and hash of a corpus or a matrix, and the versions of the packages."""
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dcdjax.text.sources import list_files
+
+_PIECE = 1 << 20
+
+
+def of_corpus(source: Any) -> dict[str, Any]:
+    """Return the name of a corpus and the SHA-256 of its files, or None if it can be read only once.
+
+    A data set has its own hash. A single file is hashed as it lies on disk. For several files, the list of
+    their hashes and names is hashed.
+    """
+    if hasattr(source, "sha256") and hasattr(source, "name"):
+        return {"name": str(source.name), "sha256": str(source.sha256)}
+    if source is sys.stdin or (isinstance(source, str) and source == "-"):
+        return {"name": "standard input", "sha256": None}
+    files = list_files(source)
+    if files is None:
+        name = getattr(source, "name", None)  # of an open file, unless it is known by a number only
+        name = Path(name).name if isinstance(name, str) else type(source).__name__
+        return {"name": name, "sha256": None}
+    # The name alone: the path may be private.
+    first = Path(os.fspath(source) if isinstance(source, str | os.PathLike) else files[0])
+    name = (
+        first.resolve().name
+        if len(files) == 1 or first.is_dir()
+        else f"{first.name} and {len(files) - 1} more"
+    )
+    if not all(file.is_file() for file in files):
+        return {"name": name, "sha256": None}
+    hashes = [_sha256(file) for file in files]
+    if len(files) > 1:
+        listed = "\n".join(f"{digest} {file.name}" for digest, file in zip(hashes, files, strict=True))
+        hashes = [hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest()]
+    return {"name": name, "sha256": hashes[0]}
+
+
+def of_matrix(matrix: scipy.sparse.csr_array, words: Sequence[str]) -> dict[str, Any]:
+    """Return the size of a matrix, and a SHA-256 of its words and nonzeros."""
+    digest = hashlib.sha256("\n".join(words).encode(errors="surrogatepass"))
+    for array, kind in ((matrix.indptr, "<i8"), (matrix.indices, "<i8"), (matrix.data, "<f8")):
+        for start in range(0, array.size, _PIECE):
+            digest.update(np.ascontiguousarray(array[start : start + _PIECE], kind).data)
+    return {"num_words": matrix.shape[0], "num_nonzeros": int(matrix.nnz), "sha256": digest.hexdigest()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package, of the packages that compute, and of Python."""
+    packages = ("dcdjax", "jax", "jaxlib", "numpy", "scipy")
+    return {**{name: version(name) for name in packages}, "python": platform.python_version()}
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""Define the decomposition: update rule, objective, priors and divergences. Start with `decomposition`."""

@@ -1,0 +1,1 @@
+"""Minimize the objective from a start W."""

@@ -1,0 +1,391 @@
+"""Minimize the objective from a start W, with one pass over all of S for each step.
+
+`solve` runs one start, `solve_restarts` a batch of starts. Both are compositions of `begin`, `advance` and
+`finish`, which may be called one by one to report or save between steps; the result is the same to the bit.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import Tracer
+from jax.sharding import Mesh
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from dcdjax.devices import native, sharding, sweeps
+from dcdjax.devices.layout import Layout
+from dcdjax.method import decomposition, priors
+from dcdjax.method.priors import Prior
+from dcdjax.solvers import arguments, loop
+from dcdjax.solvers.arguments import Step
+from dcdjax.solvers.loop import Report
+from dcdjax.solvers.result import History, Solution, Status
+
+# An over-relaxed step is refused if the objective rose by more than this many rounding errors of
+# itself: a sum of millions of terms is no more exact than that.
+_OBJECTIVE_NOISE = 8
+
+
+class State(NamedTuple):
+    """Hold W with what a pass over S told about it. Objectives are those of the scaled S."""
+
+    W: Float[Array, "words topics"]
+    ZW: Float[Array, "words topics"]
+    objective: Float[Array, ""]
+    refused: Bool[Array, ""]  # whether the last over-relaxed step was; then the next step is the exact one
+    status: Int[Array, ""]
+    num_steps: Int[Array, ""]
+    history: History
+
+
+def solve(
+    W: ArrayLike,
+    S: Any,
+    *,
+    step: Step = "exact",
+    tol: ArrayLike = 1e-3,
+    max_steps: int = 500,
+    over_relaxation: float = 1.0,
+    concentration: ArrayLike | Sequence[float] = 1.0,
+    relevance: ArrayLike = 0.0,
+    devices: Sequence[Any] | Mesh | None = None,
+    split: bool | None = None,
+) -> Solution:
+    """Minimize the objective from a start until W converges.
+
+    Args:
+      W: positive start, (N, r), float32 or float64; see `initialize`. Results have the same dtype.
+      S: scipy sparse matrix, pair (S_idx, S_val), `Similarity`, or prepared `Layout`.
+      step: "exact" keeps the rows on the simplex and never raises the objective. "relaxed" is the paper's
+        algorithm: it never raises the Lagrangian, and the rows drift to the simplex.
+      tol: stop when the relative change of W, |W_new - W| / |W| in Frobenius norm, is at most this. A smaller
+        value takes more steps.
+      max_steps: stop after this many steps.
+      over_relaxation: exponent of `decomposition.over_relax`, from 1 to below 2. 1 takes the steps as they
+        are; 1.9 usually needs fewer steps. A step that would raise the objective is refused, which costs one
+        pass over S, and the exact step follows. Values above 1 put the rows on the simplex.
+      concentration: Dirichlet parameter of the rows of W, see `priors`. Above 1 smooths the rows, below 1
+        makes them sparse. Pass a sequence to anneal it: step t uses entry t, later steps use the last entry.
+        The solver does not test for convergence until the sequence is used up. Begin with about 2: with much
+        larger values W becomes uniform, and stays so (experiments/topics). Needs exact steps.
+      relevance: weight of the prior on topics, see `priors`. Topics that are not needed die out; a larger
+        value leaves fewer. `pruning.prune` finds a suitable one. Needs exact steps.
+      devices: devices that share the work, or a mesh of them, as in `prepare`. A layout has its own. Inside a
+        `jit` that traces W, the default is the first device alone.
+      split: whether to split the rows of W too, as in `prepare`. W then comes back on the host.
+
+    Returns:
+      The solution. Failure is a value: look at `status`, or call `raise_on_failure`. With the native kernel
+      switched off (DCDJAX_NATIVE=0), the solution can be differentiated in forward mode.
+
+    Raises:
+      ValueError: names the argument and the first wrong entry.
+
+    Examples:
+      >>> import jax, numpy as np, scipy.sparse
+      >>> from dcdjax import initialize, solve
+      >>> S = scipy.sparse.csr_array(np.kron(np.eye(2), np.ones((3, 3))))
+      >>> solution = solve(initialize.uniform(jax.random.key(0), 6, 2), S)
+      >>> np.unique(solution.W.argmax(axis=1)[:3]).size
+      1
+    """
+    start, layout = arguments.checked_problem(W, S, devices, split, batched=False)
+    options = arguments.checked_options(step, tol, max_steps, over_relaxation)
+    prior = arguments.checked_prior(concentration, relevance, step, start.dtype)
+    return _run_on_devices(start, layout, tol, prior, **options)
+
+
+def solve_restarts(
+    W_batch: ArrayLike,
+    S: Any,
+    *,
+    step: Step = "exact",
+    tol: ArrayLike = 1e-3,
+    max_steps: int = 500,
+    over_relaxation: float = 1.0,
+    concentration: ArrayLike | Sequence[float] = 1.0,
+    relevance: ArrayLike = 0.0,
+    devices: Sequence[Any] | Mesh | None = None,
+    split: bool | None = None,
+) -> Solution:
+    """Run `solve` from every start of a batch under `vmap`. Each restart stops by itself.
+
+    Args:
+      W_batch: positive starts, (restarts, N, r), as from `initialize.uniform(..., restarts=8)`.
+      S: as in `solve`; all starts share it.
+      step: as in `solve`, like all further options.
+      tol: see `solve`.
+      max_steps: see `solve`.
+      over_relaxation: see `solve`.
+      concentration: see `solve`.
+      relevance: see `solve`.
+      devices: see `solve`.
+      split: see `solve`.
+
+    Returns:
+      A solution with a leading axis of restarts, for `best` or `consensus`.
+    """
+    start, layout = arguments.checked_problem(W_batch, S, devices, split, batched=True)
+    options = arguments.checked_options(step, tol, max_steps, over_relaxation)
+    prior = arguments.checked_prior(concentration, relevance, step, start.dtype)
+    return _run_on_devices(start, layout, tol, prior, **options)
+
+
+def _run_on_devices(
+    W: Array, layout: Layout, tol: ArrayLike, prior: Prior | None, **options: Any
+) -> Solution:
+    """Run on the devices of S, and move the solution to where W was."""
+    axis_of_words = W.ndim - 2
+    if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
+        start = W if layout.row_split is None else layout.to_devices(W, axis_of_words)
+        mesh = nullcontext()
+    else:
+        with jax.ensure_compile_time_eval():  # something else may be traced, such as tol
+            start = layout.to_devices(W, axis_of_words)
+        mesh = sharding.override_mesh(layout.mesh)
+    with mesh:
+        solution = run(start, layout, arguments.as_scalar(tol, W), prior, **options)
+    if layout.row_split is not None:
+        return solution._replace(W=layout.from_devices(solution.W, axis_of_words))
+    return arguments.move_to_start(solution, W, layout)
+
+
+# --- The loop ---------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames=("step", "max_steps", "over_relaxation"))
+def run(
+    W: Float[Array, "*restarts words topics"],
+    layout: Layout,
+    tol: Float[Array, ""] | float,
+    prior: Prior | None = None,
+    *,
+    step: Step,
+    max_steps: int,
+    over_relaxation: float,
+) -> Solution:
+    """Begin, advance and finish, from one start or from each of a batch."""
+    if W.ndim == 3:
+        options: dict[str, Any] = {
+            "step": step, "max_steps": max_steps, "over_relaxation": over_relaxation
+        }  # fmt: skip
+        return jax.vmap(lambda start: run(start, layout, tol, prior, **options))(W)
+    kind: dict[str, Any] = {"step": step, "over_relaxation": over_relaxation, "prior": prior}
+    state = begin(W, layout, max_steps=max_steps, **kind)
+    state = advance(state, layout, until=max_steps, tol=tol, **kind)
+    return finish(state, layout, step=step)
+
+
+@partial(jax.jit, static_argnames=("max_steps", "step", "over_relaxation"))
+def begin(
+    W: Float[Array, "words topics"],
+    layout: Layout,
+    *,
+    max_steps: int,
+    step: Step,
+    over_relaxation: float,
+    prior: Prior | None = None,
+) -> State:
+    """Return the state before the first step. This takes one pass over S.
+
+    W moves onto the simplex, unless the steps are the paper's own.
+    """
+    if step == "exact" or over_relaxation != 1:
+        W = _on_simplex(W, layout)
+    W = _blank(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), layout)
+    ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
+    objective = _penalized(-log_likelihood, W, layout, prior, jnp.int32(0))
+    report = Report(
+        objective=objective,
+        change=jnp.full((), jnp.nan, W.dtype),
+        residual=_residual(W, layout),
+        status=jnp.where(jnp.isfinite(objective), Status.RUNNING.value, Status.NONFINITE.value),
+    )
+    return loop.begin(
+        State, report, max_steps, W=W, ZW=ZW, objective=objective, refused=jnp.array(False)
+    )  # fmt: skip
+
+
+@partial(jax.jit, static_argnames=("step", "over_relaxation"))
+def advance(
+    state: State,
+    layout: Layout,
+    *,
+    until: Int[Array, ""] | int,
+    tol: Float[Array, ""] | float,
+    step: Step,
+    over_relaxation: float,
+    prior: Prior | None = None,
+) -> State:
+    """Take steps until the state has `until` of them, W has converged or a value is not finite."""
+
+    def one_step(state: State) -> tuple[State, Report]:
+        return _one_step(state, layout, tol, step, over_relaxation, prior)
+
+    return loop.advance(state, one_step, until=until)
+
+
+@partial(jax.jit, static_argnames="step")
+def finish(state: State, layout: Layout, *, step: Step) -> Solution:
+    """Return the solution that a state has reached, in the units of the S that was given."""
+    objective = state.objective
+    if step == "relaxed":
+        # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
+        # it be compared, between restarts or with the exact step. This takes one more pass over S.
+        W = _blank(_on_simplex(state.W, layout), layout)
+        objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
+    return loop.finish(state, state.W, objective, layout.scale)
+
+
+def _one_step(
+    state: State,
+    layout: Layout,
+    tol: Float[Array, ""] | float,
+    step: Step,
+    over_relaxation: float,
+    prior: Prior | None,
+) -> tuple[State, Report]:
+    """Take a step, pass over S for the new W, and accept or refuse it."""
+    # After a refusal the exact step is taken, whichever is over-relaxed: it never raises the objective.
+    plain = jnp.array(True) if over_relaxation == 1 else state.refused
+    W = _next_weights(state, layout, plain, step, over_relaxation, prior)
+    ZW, log_likelihood = _sweep(W, layout, loop.is_running(state))
+    change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
+    objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
+    finite = jnp.isfinite(objective) & jnp.isfinite(change)
+    before = _objective_before(state, layout, prior)
+    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
+    # A plain step is always accepted: the exact one never raises the objective, and the paper's may.
+    accepted = finite & (plain | (objective <= before + noise))
+
+    W, ZW, objective, change = (
+        jnp.where(accepted, new, old)
+        for new, old in ((W, state.W), (ZW, state.ZW), (objective, before), (change, jnp.zeros_like(change)))
+    )
+    # While the concentration is annealed, W may rest where a later concentration would not let it.
+    annealed = state.num_steps + 1 >= priors.num_annealed(prior)
+    converged = accepted & (change <= tol) & annealed
+    status = jnp.where(converged, Status.CONVERGED.value, Status.RUNNING.value)
+    status = jnp.where(plain & ~finite, Status.NONFINITE.value, status)
+    report = Report(objective=objective, change=change, residual=_residual(W, layout), status=status)
+    return state._replace(W=W, ZW=ZW, objective=objective, refused=~accepted), report
+
+
+def _sweep(W: Float[Array, "words topics"], layout: Layout, wanted: Bool[Array, ""]) -> decomposition.Sweep:
+    """Pass over S, or return zeros if the result is not wanted."""
+
+    def nothing(W: Array) -> decomposition.Sweep:
+        return decomposition.Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
+
+    # Under vmap one restart after the other, each on all devices: the rows of W that two of them gather
+    # would not fit into the cache together. So a restart that has finished, which vmap's while_loop takes
+    # along until the last one is done, can leave its sweep out.
+    @jax.custom_batching.sequential_vmap
+    def one(W: Array, wanted: Array, *leaves: Array) -> decomposition.Sweep:
+        layout = jax.tree.unflatten(structure, leaves)
+        return lax.cond(wanted, lambda W: sweeps.sweep(W, layout), nothing, W)
+
+    # Array by array: JAX does not know what is traced outside of the function, nor, if it is old, how to
+    # batch a record of its own.
+    leaves, structure = jax.tree.flatten(layout)
+    return one(W, wanted, *leaves)
+
+
+def _next_weights(
+    state: State,
+    layout: Layout,
+    plain: Bool[Array, ""],
+    step: Step,
+    over_relaxation: float,
+    prior: Prior | None,
+) -> Float[Array, "words topics"]:
+    """Take the step itself. Every device computes it for its part of the words."""
+    extra = None if prior is None else priors.pseudocount(prior, state.num_steps, state.W.shape[1])
+    sums = decomposition.column_sums(state.W, state.ZW)
+    if prior is not None:
+        sums = priors.add_relevance(prior, sums, layout.num_words)
+    shared = (sums, plain, extra)
+
+    def exact(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, _, extra = shared
+        if extra is None:
+            return decomposition.exact_step(sums, W, ZW)
+        return priors.exact_step(sums, extra, W, ZW)
+
+    def chosen(shared: Any, W: Array, ZW: Array) -> Array:
+        return exact(shared, W, ZW) if step == "exact" else decomposition.relaxed_step(shared[0], W, ZW)
+
+    def over_relaxed(shared: Any, W: Array, ZW: Array) -> Array:
+        return decomposition.over_relax(W, chosen(shared, W, ZW), over_relaxation)
+
+    def xla_rows(shared: Any, W: Array, ZW: Array) -> Array:
+        if over_relaxation == 1:
+            return chosen(shared, W, ZW)
+        return lax.cond(shared[1], exact, over_relaxed, shared, W, ZW)
+
+    def native_rows(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, plain, _ = shared
+        exponent = jnp.where(plain, 1.0, over_relaxation).astype(W.dtype)
+        return native.exact_step(sums, W, ZW, exponent, num_threads=layout.num_threads)
+
+    is_native = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32 and extra is None
+    step_rows = native_rows if is_native else xla_rows
+    split = layout.row_split
+    if split is None:
+        return sharding.map_replicated_rows(step_rows, layout.mesh, shared, state.W, state.ZW)
+
+    def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
+        if not is_native:  # XLA iterates on all rows until the last one has converged
+            W, ZW = (split.fill_local_padding(array, device) for array in (W, ZW))
+        return split.zero_local_padding(step_rows(shared, W, ZW), device)
+
+    assert layout.mesh is not None
+    return sharding.map_sharded_rows(own_rows, layout.mesh, shared, state.W, state.ZW)
+
+
+def _penalized(
+    objective: Float[Array, ""],
+    W: Float[Array, "words topics"],
+    layout: Layout,
+    prior: Prior | None,
+    step: Int[Array, ""],
+) -> Float[Array, ""]:
+    """Add the terms of the priors to an objective."""
+    if prior is None:
+        return objective
+    held = None if layout.row_split is None else layout.row_split.real_rows()
+    return objective + priors.penalty(prior, step, W, held, layout.num_words)
+
+
+def _objective_before(state: State, layout: Layout, prior: Prior | None) -> Float[Array, ""]:
+    """Return the objective of a state under the prior of its next step, which may not be that of its last."""
+    if prior is None or prior.concentration is None or prior.concentration.shape[0] == 1:
+        return state.objective
+    last = jnp.maximum(state.num_steps - 1, 0)
+    of_last, of_next = (
+        _penalized(jnp.zeros_like(state.objective), state.W, layout, prior, step)
+        for step in (last, state.num_steps)
+    )
+    return state.objective + (of_next - of_last)
+
+
+def _residual(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, ""]:
+    """Return how far the sum of a row is from one, at most."""
+    distances = jnp.abs(jnp.sum(W, axis=1) - 1)
+    return jnp.max(
+        distances if layout.row_split is None else jnp.where(layout.row_split.real_rows(), distances, 0)
+    )
+
+
+def _on_simplex(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
+    """Scale the rows of W to sum to one. Rows that only fill up a split W are arbitrary."""
+    return decomposition.on_simplex(W if layout.row_split is None else layout.row_split.fill_padding(W))
+
+
+def _blank(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
+    """Set to zero the rows that only fill up a split W."""
+    return W if layout.row_split is None else layout.row_split.zero_padding(W)

@@ -1,0 +1,1 @@
+"""Make the start W that a solver begins from."""

@@ -1,0 +1,52 @@
+"""Cluster vectors by spherical k-means."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+# Factors are not to be rounded, as a GPU and a TPU would for speed.
+_EXACTLY = lax.Precision.HIGHEST
+
+
+@partial(jax.jit, static_argnames=("num_clusters", "num_rounds"))
+def cosines_to_centers(
+    key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], *, num_clusters: int, num_rounds: int = 8
+) -> Float[Array, "words clusters"]:
+    """Spherical k-means: the cosine of each word's vector with each cluster's center.
+
+    Args:
+      key: chooses words to begin with as centers.
+      vectors: of words. One of length zero has a cosine of zero with everything.
+      num_clusters: at most as many as there are words.
+      num_rounds: how often the centers move.
+
+    Returns:
+      Cosines. Every cluster that loses all its words begins again at one that its own center fits worst.
+    """
+    X = _unit(vectors)
+    words = jax.random.choice(key, X.shape[0], (num_clusters,), replace=False)
+
+    def move(_: Array, centers: Array) -> Array:
+        cosines = _cosines(X, centers)
+        nearest = jnp.argmax(cosines, axis=1)
+        sums = jax.ops.segment_sum(X, nearest, num_segments=num_clusters)
+        empty = jax.ops.segment_sum(jnp.ones_like(nearest), nearest, num_segments=num_clusters) == 0
+        misfits = jnp.argsort(jnp.max(cosines, axis=1))[:num_clusters]
+        again = X[misfits[jnp.maximum(jnp.cumsum(empty) - 1, 0)]]
+        return _unit(jnp.where(empty[:, None], again, sums))
+
+    return _cosines(X, lax.fori_loop(0, num_rounds, move, X[words]))
+
+
+def _unit(rows: Float[Array, "rows dimensions"]) -> Float[Array, "rows dimensions"]:
+    # The largest becomes 1 first: squares of small numbers underflow. Then only a row of zeros is below 1.
+    largest = jnp.max(jnp.abs(rows), axis=1, keepdims=True)
+    rows = rows / jnp.maximum(largest, jnp.finfo(rows.dtype).tiny)
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1)
+
+
+def _cosines(X: Array, centers: Array) -> Array:
+    return jnp.matmul(X, centers.T, precision=_EXACTLY)

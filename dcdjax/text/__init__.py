@@ -1,0 +1,1 @@
+"""Read text and count which words stand near each other."""

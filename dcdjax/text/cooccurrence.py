@@ -1,0 +1,223 @@
+"""Count in a corpus how often words stand near each other."""
+
+import os
+import re
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, get_args
+
+import numpy as np
+import scipy.sparse
+
+from dcdjax.text.pair_counts import DistanceWeighting, Weights, count_pairs, pad_documents, weights
+from dcdjax.text.sources import Documents
+from dcdjax.text.tokens import Block, read
+from dcdjax.text.vocabulary import Outside, Tokens, Vocabulary
+from dcdjax.util import checks, matrix_checks, matrix_files, store
+from dcdjax.util.progress import Progress
+
+# The blocks of text that are split at the same time and DuckDB's buffers need this much.
+_LEAST_MEMORY = 512 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Hold co-occurrence counts with their words.
+
+    Attributes:
+      matrix: symmetric, float64, CSR with sorted indices. C_ij sums the weight of the distance over all
+        places of word i and all other places of word j within the window.
+      vocabulary: the words, and how often each occurs.
+      settings: the options of `count`.
+    """
+
+    matrix: scipy.sparse.csr_array
+    vocabulary: Vocabulary
+    settings: dict[str, Any]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the words of the rows and columns."""
+        return self.vocabulary.words
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the counts to one safetensors file, for `load`. A crash never leaves half a file."""
+        settings = {"num_tokens": self.vocabulary.num_tokens, "counting": self.settings}
+        arrays = {"word_counts": self.vocabulary.counts}
+        matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="counts", **arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Counts:
+    """Read what `Counts.save` wrote.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: if the file is damaged or holds something else. The message names the file.
+    """
+    stored = matrix_files.load_matrix(path, kind="counts")
+    with store.name_in_errors(path):
+        matrix = matrix_checks.canonical("counts", stored.matrix)
+        matrix_checks.probe_symmetry("counts", matrix)
+        if stored.words is None:
+            raise ValueError("it has no words")
+        checks.checked_words(stored.words, matrix.shape[0])
+        if "word_counts" not in stored.arrays or "num_tokens" not in stored.settings:
+            raise ValueError("it does not say how often each word occurs")
+        word_counts = stored.arrays["word_counts"]
+        if word_counts.dtype != np.int64:
+            raise ValueError(f"it has word counts of {word_counts.dtype}, not int64")
+        if word_counts.shape != (len(stored.words),):
+            raise ValueError(f"it has {word_counts.size} counts for {len(stored.words)} words")
+        vocabulary = Vocabulary(stored.words, word_counts, int(stored.settings["num_tokens"]))
+        settings = dict(stored.settings.get("counting", {}))
+    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
+
+
+def count(
+    source: Any,
+    *,
+    window: int = 8,
+    distance_weighting: DistanceWeighting = "flat",
+    max_words: int | None = 20_000,
+    min_count: int = 1,
+    drop: Collection[str] = (),
+    outside: Outside = "keep",
+    subsample: float | None = None,
+    seed: int = 0,
+    documents: Documents = "line",
+    lowercase: bool = False,
+    pattern: str | re.Pattern[str] | None = None,
+    tokenizer: Any = None,
+    memory: int = 2 << 30,
+    progress: Progress | None = None,
+) -> Counts:
+    """Count word pairs within a window, exactly, in one pass over the corpus.
+
+    Args:
+      source: a path, a folder, an open file, "-", or an iterable of paths, strings or token lists. See
+        `tokens.read` for these, and for the options that split text.
+      window: largest distance at which two words count as a pair; 5 to 10 is usual. Larger windows find more
+        pairs of words on one topic, and give more nonzeros. Windows end with the document.
+      distance_weighting: weight of a pair. "flat" is 1; "linear" is (window - distance + 1) / window, the
+        mean over word2vec's windows of random size; "harmonic" is 1 / distance, as in GloVe.
+      max_words: size of the vocabulary, which keeps the most frequent words. None keeps all words.
+      min_count: leave out words that occur less often.
+      drop: words to leave out, such as `["<unk>"]`.
+      outside: tokens outside of the vocabulary "keep" their place, so that distances are as in the text, or
+        "drop" out before windows are made, as in word2vec.
+      subsample: word2vec's threshold t, usually 1e-3 to 1e-5. A token of a word with relative frequency f
+        among the kept words remains with probability min(1, sqrt(t / f) + t / f). The others drop out before
+        windows are made. A smaller threshold drops more tokens of frequent words.
+      seed: seed of the subsampling.
+      documents: a document is a "line", a "file" or the "corpus".
+      lowercase: convert words to lower case.
+      pattern: regular expression whose matches are the words.
+      tokenizer: callable from a line to tokens, or an object such as Hugging Face's tokenizers.
+      memory: bytes to work with, at least 512 MiB. Python, its libraries and the words of the vocabulary
+        (about 300 bytes each) come on top. What does not fit goes to temporary files. Counts that take more
+        than a sixth of `memory` are mapped from a temporary file.
+      progress: called with tokens read and counted; `progress.Bars()` shows them.
+
+    Returns:
+      The counts of all ordered pairs of places. A pair of different words counts in C_ij and in C_ji, a pair
+      of the same word twice in C_ii.
+
+    Raises:
+      ValueError: if an argument is out of range, or if the corpus cannot be read (`blocks.CorpusError`).
+
+    Example:
+      >>> counts = count([["to", "be", "or", "not", "to", "be"]], window=1)
+      >>> counts.words, counts.matrix.toarray()[0]
+      (('be', 'to', 'not', 'or'), array([0., 2., 0., 1.]))
+    """
+    words = _checked_words(max_words, min_count, drop)
+    window = checks.whole("window", window, 1)
+    seed = checks.whole("seed", seed, 0)
+    memory = checks.whole("memory", memory, _LEAST_MEMORY)
+    _check_choice("distance_weighting", distance_weighting, get_args(DistanceWeighting))
+    _check_choice("outside", outside, get_args(Outside))
+    if subsample is not None and not (isinstance(subsample, Real) and 0 < subsample < float("inf")):
+        raise ValueError(f"subsample must be a positive number, got {subsample!r}")
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be callable, such as progress.Bars(), got {progress!r}")
+    compiled = pattern if isinstance(pattern, re.Pattern) else None
+    settings = {
+        "window": window,
+        "distance_weighting": distance_weighting,
+        **words,
+        "drop": sorted(words["drop"]),
+        "outside": outside,
+        "subsample": None if subsample is None else float(subsample),
+        "seed": None if subsample is None else seed,
+        "documents": documents,
+        "lowercase": bool(lowercase),
+        "pattern": compiled.pattern if compiled else pattern,
+        "pattern_flags": compiled.flags if compiled else None,
+        "tokenizer": None
+        if tokenizer is None
+        else getattr(tokenizer, "__qualname__", type(tokenizer).__name__),
+    }
+
+    blocks = read(
+        source,
+        documents=documents,
+        lowercase=bool(lowercase),
+        pattern=pattern,
+        tokenizer=tokenizer,
+        memory=memory // 2,
+        progress=progress,
+    )
+
+    vocabulary, by_distance, line = _encode(blocks, words, settings, memory=memory)
+    matrix = count_pairs(line, len(vocabulary.words), by_distance, memory=memory, progress=progress)
+    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
+
+
+def _encode(
+    blocks: Generator[Block, None, None], words: dict[str, Any], settings: dict[str, Any], *, memory: int
+) -> tuple[Vocabulary, Weights, np.ndarray]:
+    """Choose the vocabulary and encode the corpus. All other memory for reading is free at the end."""
+    with closing(blocks), closing(Tokens(blocks, memory=memory // 3)) as tokens:
+        vocabulary = tokens.vocabulary(**words)
+        pieces = tokens.encoded(vocabulary, outside=settings["outside"])
+        if settings["subsample"] is not None:
+            rng = np.random.default_rng(settings["seed"])
+            pieces = _subsampled(pieces, vocabulary, settings["subsample"], rng)
+        by_distance = weights(settings["distance_weighting"], settings["window"], tokens.longest)
+        reach, num_words = len(by_distance.by_distance), len(vocabulary.words)
+        return vocabulary, by_distance, pad_documents(pieces, num_words, reach, memory=memory // 12)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:
+    """Check the options of `Tokens.vocabulary` before anything is read, and return them."""
+    if isinstance(drop, str) or not isinstance(drop, Iterable):
+        raise ValueError(f"drop must be a collection of words, got {drop!r}")
+    dropped = frozenset(drop)
+    for word in dropped:
+        if not isinstance(word, str):
+            raise ValueError(f"drop must be a collection of words, got one with {word!r} in it")
+    return {
+        "max_words": None if max_words is None else checks.whole("max_words", max_words, 1),
+        "min_count": checks.whole("min_count", min_count, 1),
+        "drop": dropped,
+    }
+
+
+def _subsampled(
+    pieces: Iterable[np.ndarray], vocabulary: Vocabulary, threshold: float, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    frequency = vocabulary.counts / vocabulary.counts.sum()
+    chance = np.sqrt(threshold / frequency) + threshold / frequency
+    for piece in pieces:
+        # One draw for each word in order, so that the result does not depend on the size of the pieces.
+        is_word = piece >= 0
+        remains = np.ones(piece.size, bool)
+        remains[is_word] = rng.random(int(is_word.sum())) < chance[piece[is_word]]
+        yield piece[remains]

@@ -1,0 +1,309 @@
+"""Find a corpus by its name: build it, take it from a local folder, or download it once.
+
+A downloaded or local text is used only if its SHA-256 is the known one.
+"""
+
+import difflib
+import gzip
+import hashlib
+import logging
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dcdjax.text import python_docs
+from dcdjax.util.files import atomic_write, cache_folder
+from dcdjax.util.progress import Progress
+
+_CHUNK = 1 << 16
+# Seconds without a byte after which a connection counts as lost, and further attempts for each address.
+_TIMEOUT, _RETRIES = 30, 1
+
+
+class DownloadError(OSError):
+    """Report that no address gave the file: which addresses, what happened, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Describe a text on disk. It can be passed wherever a path can.
+
+    Attributes:
+      name: name of the corpus.
+      path: file with the UTF-8 text, plain or compressed by gzip.
+      sha256: checksum of the uncompressed text.
+      num_bytes: size of the uncompressed text.
+      origin: where `load` found the text.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    num_bytes: int
+    origin: Literal["built in", "local", "cache", "download"]
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+
+@dataclass(frozen=True)
+class _Text:
+    member: str  # name in the zip archive
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    urls: tuple[str, ...]
+    texts: dict[str, _Text]
+
+
+_SOURCES = {
+    "wikitext-2": _Source(
+        urls=(
+            "https://wikitext.smerity.com/wikitext-2-v1.zip",
+            "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
+        ),
+        texts={
+            "train": _Text(
+                member="wikitext-2/wiki.train.tokens",
+                num_bytes=10_797_148,
+                sha256="9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
+            ),
+            "valid": _Text(
+                member="wikitext-2/wiki.valid.tokens",
+                num_bytes=1_121_681,
+                sha256="f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+            ),
+            "test": _Text(
+                member="wikitext-2/wiki.test.tokens",
+                num_bytes=1_256_449,
+                sha256="d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+            ),
+        },
+    ),
+    "text8": _Source(
+        urls=("http://mattmahoney.net/dc/text8.zip",),
+        texts={
+            "train": _Text(
+                member="text8",
+                num_bytes=100_000_000,
+                sha256="6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
+            )
+        },
+    ),
+}
+_BUILT_IN = "python-docs"
+
+
+def names() -> list[str]:
+    """Return the names that `load` knows.
+
+    Example:
+      >>> names()
+      ['python-docs', 'text8', 'wikitext-2']
+    """
+    return sorted([_BUILT_IN, *_SOURCES])
+
+
+def load(
+    name: str,
+    *,
+    split: str = "train",
+    folder: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Find a corpus in the local folder or in the cache; otherwise build or download it into the cache.
+
+    "python-docs" is built from the documentation of the installed packages and needs no network.
+
+    Args:
+      name: one of `names()`.
+      split: "train"; "wikitext-2" also has "valid" and "test".
+      folder: local folder with files such as `wikitext-2/train.txt.gz`, `wikitext-2/train.txt`, or named as
+        in the zip archive, `wikitext-2/wiki.train.tokens`. Default: the environment variable DCDJAX_DATA.
+      cache: folder for texts that were built or downloaded. Default: the environment variable DCDJAX_CACHE,
+        or else `dcdjax` in the platform's folder for caches.
+      progress: called with files read and bytes downloaded: `progress(stage, done, total, unit)`.
+
+    Returns:
+      The data set. A damaged file in the cache is replaced.
+
+    Raises:
+      ValueError: if there is no such name or split, or if a local file has another text.
+      DownloadError: if the text is not on this machine and cannot be downloaded.
+      OSError: if the cache cannot be written.
+    """
+    _check_choice("name", name, names())
+    _check_choice("split", split, ["train"] if name == _BUILT_IN else list(_SOURCES[name].texts))
+    if folder is not None and not Path(folder).is_dir():
+        raise ValueError(f"folder is not a folder: {os.fspath(folder)!r}")
+    cache = cache_folder() if cache is None else Path(cache)
+    if name == _BUILT_IN:
+        return _built_in(cache, progress)
+
+    source = _SOURCES[name]
+    text = source.texts[split]
+    folder = os.environ.get("DCDJAX_DATA") if folder is None else folder
+    if folder and (path := _local(Path(folder) / name, split, text)):
+        return Dataset(name, path, text.sha256, text.num_bytes, "local")
+    path = cache / name / f"{split}.txt"
+    if path.is_file() and _sha256(path) == text.sha256:
+        return Dataset(name, path, text.sha256, text.num_bytes, "cache")
+
+    with _writing(path.parent):
+        _download(name, split, path.parent, progress)
+    return Dataset(name, path, text.sha256, text.num_bytes, "download")
+
+
+def _check_choice(argument: str, value: str, known: list[str]) -> None:
+    if value not in known:
+        close = difflib.get_close_matches(str(value), known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{argument} must be one of {', '.join(map(repr, known))}, got {value!r}{hint}")
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Create the cache folder. Errors while writing say how to choose another folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError("no permission to write")
+        yield
+    except DownloadError:
+        raise
+    except OSError as error:
+        hint = "choose another folder by cache=... or by the environment variable DCDJAX_CACHE"
+        raise OSError(f"cannot write into the cache {folder}: {error}; {hint}") from error
+
+
+def _built_in(cache: Path, progress: Progress | None) -> Dataset:
+    # The checksum is not known before the text is built. The file name holds it, and a fingerprint of the
+    # sources.
+    folder, stem = cache / _BUILT_IN, python_docs.fingerprint()
+    for path in sorted(folder.glob(f"{stem}-*.txt")):
+        sha256 = _sha256(path)
+        if path.stem == f"{stem}-{sha256[:16]}":
+            return Dataset(_BUILT_IN, path, sha256, path.stat().st_size, "built in")
+    with _writing(folder):
+        text = python_docs.build(progress).encode()
+        sha256 = hashlib.sha256(text).hexdigest()
+        path = folder / f"{stem}-{sha256[:16]}.txt"
+        with atomic_write(path) as file:
+            file.write(text)
+    return Dataset(_BUILT_IN, path, sha256, len(text), "built in")
+
+
+def _local(folder: Path, split: str, text: _Text) -> Path | None:
+    original = text.member.rpartition("/")[2]
+    for name in (f"{split}.txt.gz", f"{split}.txt", f"{original}.gz", original):
+        path = folder / name
+        if path.is_file():
+            try:
+                found = _sha256(path)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise ValueError(f"{path} is damaged: {error}") from error
+            if found != text.sha256:
+                raise ValueError(f"{path} is another text: SHA-256 {found}, expected {text.sha256}")
+            return path
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download(name: str, split: str, folder: Path, progress: Progress | None) -> None:
+    """Download a zip archive from the first address that has the right one, and unpack all its texts.
+
+    The archive is not kept. Its checksum does not matter, as mirrors may pack the same text differently.
+    """
+    import pooch  # takes a while to import, and most texts are in the cache
+    import requests
+
+    source = _SOURCES[name]
+    failures = []
+    logger = pooch.get_logger()  # its own, which writes to standard error
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        for url in source.urls:
+            archive = url.rpartition("/")[2]
+            # Any: pooch declares narrower types than it takes.
+            bar: Any = _ProgressBar(f"downloading {archive}", progress)
+            downloader: Any = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
+            # Each process downloads into a folder of its own.
+            with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
+                address, checksum = {archive: url}, {archive: None}
+                store = pooch.create(temporary, "", registry=checksum, urls=address, retry_if_failed=_RETRIES)
+                try:
+                    _unpack(Path(store.fetch(archive, downloader=downloader)), source, folder)
+                    return
+                except (requests.RequestException, ValueError) as error:
+                    failures.append(f"{url}: {error}")
+    finally:
+        logger.setLevel(level)
+    advice = (
+        f"Without a network, put the text ({source.texts[split].member} in that zip) as {name}/{split}.txt "
+        "into a folder, and name the folder by folder=... or by the environment variable DCDJAX_DATA."
+    )
+    raise DownloadError("\n".join([f"cannot download {name}", *failures, advice]))
+
+
+class _ProgressBar:
+    """Pass the progress of pooch on. Pooch sets `total`, 0 where unknown, at the start of each attempt."""
+
+    def __init__(self, stage: str, progress: Progress | None) -> None:
+        self._stage, self._progress = stage, progress
+        self._total = self._done = 0
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, num_bytes: int) -> None:
+        self._total, self._done = num_bytes, 0
+        self.update(0)
+
+    def update(self, num_bytes: int) -> None:
+        # Pooch counts a whole chunk for the last one, and at the end the total once more.
+        self._done = min(self._done + num_bytes, self._total or self._done + num_bytes)
+        if self._progress is not None:
+            self._progress(self._stage, self._done, self._total or None, "B")
+
+    def reset(self) -> None:
+        """Do nothing: pooch would start again from zero at the end."""
+
+    def close(self) -> None:
+        """Do nothing: the caller closes the bar that it passed."""
+
+
+def _unpack(archive: Path, source: _Source, folder: Path) -> None:
+    """Unpack all texts of a zip archive. Raise ValueError if one is missing, damaged or another text."""
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            for split, text in source.texts.items():
+                # Check the size before unpacking: a wrong one could fill the disk.
+                if zipped.getinfo(text.member).file_size != text.num_bytes:
+                    raise ValueError(f"{text.member} does not have {text.num_bytes} bytes")
+                digest = hashlib.sha256()
+                with zipped.open(text.member) as packed, atomic_write(folder / f"{split}.txt") as file:
+                    while chunk := packed.read(_CHUNK):
+                        digest.update(chunk)
+                        file.write(chunk)
+                    if digest.hexdigest() != text.sha256:
+                        found = f"SHA-256 {digest.hexdigest()}, expected {text.sha256}"
+                        raise ValueError(f"{text.member} is another text: {found}")
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error) as error:
+        raise ValueError(f"not the expected zip archive: {error}") from error

@@ -1,0 +1,1 @@
+"""Provide small helpers for files, threads, progress and checks."""

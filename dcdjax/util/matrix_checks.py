@@ -1,0 +1,153 @@
+"""Convert matrices to float64 CSR and check them. Errors name the first offending entry."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dcdjax.util import matrix_files, store
+
+# S_ij and S_ji may differ by a few rounding errors of float32, if they were computed in different order. A
+# larger relative difference is asymmetric data.
+_RELATIVE_ASYMMETRY = 1e-5
+
+
+def canonical(name: str, S: Any, num_words: int | None = None) -> scipy.sparse.csr_array:
+    """Convert S to float64 CSR with sorted indices, and check its values. Valid CSR is not copied."""
+    if scipy.sparse.issparse(S):
+        matrix = _from_sparse(name, S)
+    elif hasattr(S, "__array__"):
+        matrix = _from_sparse(name, _from_dense(name, np.asarray(S)))
+    else:
+        matrix = _from_pair(name, S, num_words)
+    if num_words is not None and matrix.shape[0] != num_words:
+        raise ValueError(f"{name} has {matrix.shape[0]} words where {num_words} are expected")
+    if matrix.shape[0] == 0:
+        raise ValueError(f"{name} is empty: it has no words")
+    return matrix
+
+
+def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
+    if S.ndim != 2 or S.shape[0] != S.shape[1]:
+        raise ValueError(f"{name} must be square, got shape {S.shape}")
+    if S.format != "csr":
+        S = S.tocoo()
+        _check_values(name, S.data, lambda n: (S.row[n], S.col[n]))
+        # Duplicate entries are summed, as SciPy does.
+        return matrix_files.from_coordinates(S.data.astype(np.float64), S.row, S.col, S.shape)
+    with store.name_in_errors(name):
+        matrix_files.check_compressed(S.data, S.indices, S.indptr, *S.shape)
+    _check_values(name, S.data, lambda n: (np.searchsorted(S.indptr, n, side="right") - 1, S.indices[n]))
+    data = S.data.astype(np.float64, copy=False)
+    matrix = scipy.sparse.csr_array((data, S.indices, S.indptr), shape=S.shape, copy=False)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
+def _from_dense(name: str, S: np.ndarray) -> scipy.sparse.coo_array:
+    if S.ndim != 2:
+        raise ValueError(f"{name} must be square, got shape {S.shape}")
+    try:
+        return scipy.sparse.coo_array(S.astype(np.float64, casting="same_kind"))
+    except TypeError:
+        raise ValueError(f"{name} must be real numbers, got {S.dtype}") from None
+
+
+def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_array:
+    if not isinstance(S, tuple | list) or len(S) != 2:
+        raise ValueError(
+            f"{name} must be a scipy sparse matrix, a square array or a pair (S_idx, S_val), "
+            f"got {type(S).__name__}"
+        )
+    S_idx, S_val = np.asarray(S[0]), np.asarray(S[1])
+    if S_idx.ndim != 2 or S_idx.shape[1] != 2:
+        raise ValueError(f"S_idx must be of shape (nonzeros, 2), got {S_idx.shape}")
+    if not np.issubdtype(S_idx.dtype, np.integer):
+        raise ValueError(f"S_idx must be integers, got {S_idx.dtype}")
+    if S_val.shape != S_idx.shape[:1]:
+        raise ValueError(f"S_val must be of shape ({S_idx.shape[0]},) as S_idx has it, got {S_val.shape}")
+    if num_words is None:
+        num_words = int(S_idx.max(initial=-1)) + 1
+    rows, columns = S_idx[:, 0], S_idx[:, 1]
+    outside = (S_idx < 0) | (S_idx >= num_words)
+    if outside.any():
+        n = int(np.flatnonzero(outside.any(axis=1))[0])
+        raise ValueError(f"S_idx[{n}] = ({rows[n]}, {columns[n]}) is outside of {num_words} words")
+    _check_values("S_val", S_val, lambda n: (rows[n], columns[n]))
+
+    shape = (num_words, num_words)
+    matrix = matrix_files.from_coordinates(S_val.astype(np.float64), rows, columns, shape)
+    if matrix.nnz < S_val.size:  # the conversion has summed duplicates
+        _, first, count = np.unique(
+            rows.astype(np.int64) * num_words + columns, return_index=True, return_counts=True
+        )
+        n = int(first[count > 1].min())
+        raise ValueError(
+            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once "
+            f"({int((count > 1).sum())} such in all)"
+        )
+    return matrix
+
+
+def _check_values(name: str, values: np.ndarray, place: Callable[[int], tuple[Any, Any]]) -> None:
+    if not (np.issubdtype(values.dtype, np.integer) or np.issubdtype(values.dtype, np.floating)):
+        # NumPy takes ml_dtypes' bfloat16 for neither, but can convert it
+        try:
+            values = values.astype(np.float64, casting="safe")
+        except TypeError:
+            raise ValueError(f"{name} must be real numbers, got {values.dtype}") from None
+    # With a NaN, minimum and maximum are NaN. This check needs no temporary array.
+    if not values.size or (values.min() >= 0 and values.max() < np.inf):
+        return
+    bad = ~(np.isfinite(values) & (values >= 0))
+    n = int(bad.argmax())
+    row, column = place(n)
+    raise ValueError(
+        f"{name}[{n}] = {values[n]} at ({row}, {column}) is not a finite, nonnegative number "
+        f"({int(bad.sum())} such in all)"
+    )
+
+
+def symmetric(
+    name: str, matrix: scipy.sparse.csr_array, symmetrize: bool | None = None
+) -> tuple[scipy.sparse.csr_array, int]:
+    """Return a symmetric copy without stored zeros, and how many entries were changed.
+
+    Rounding errors are averaged. A larger asymmetry is an error, or averaged with a warning if `symmetrize`.
+    """
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    mirror = scipy.sparse.csr_array(matrix.T)  # a copy, with sorted indices
+    parts = ("indptr", "indices", "data")
+    if all(np.array_equal(getattr(matrix, part), getattr(mirror, part)) for part in parts):
+        return mirror, 0
+    difference = abs(matrix - mirror)
+    excess = difference - _RELATIVE_ASYMMETRY * matrix.maximum(mirror)
+    asymmetric = excess > 0
+    if asymmetric.nnz and not symmetrize:
+        entries = asymmetric.tocoo()
+        n = np.lexsort((entries.col, entries.row))[0]
+        i, j = int(entries.row[n]), int(entries.col[n])
+        raise ValueError(
+            f"{name} is not symmetric: {name}[{i}, {j}] = {matrix[i, j]} but "
+            f"{name}[{j}, {i}] = {matrix[j, i]} ({asymmetric.nnz} entries differ from their mirror image)"
+            + ("; symmetrize=True takes the mean" if symmetrize is not None else "")
+        )
+    if asymmetric.nnz:
+        message = f"symmetrized {name}: {asymmetric.nnz} entries differed from their mirror image"
+        warnings.warn(message, stacklevel=3)
+    return scipy.sparse.csr_array((matrix + mirror) / 2), asymmetric.nnz
+
+
+def probe_symmetry(name: str, matrix: scipy.sparse.csr_array) -> None:
+    """Check symmetry by comparing C x with C' x at one x (Freivalds). This needs no transposed copy."""
+    x = 1 + np.arange(matrix.shape[0]) * 0.6180339887498949 % 1
+    forward, backward = matrix @ x, matrix.T @ x
+    wrong = np.abs(forward - backward) > 1e-9 * forward  # far above the rounding errors
+    if wrong.any():
+        raise ValueError(f"{name} is not symmetric: row {int(wrong.argmax())} differs from its column")

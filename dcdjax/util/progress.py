@@ -1,0 +1,91 @@
+"""Show the progress of long computations as bars on a terminal or in a notebook."""
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Protocol, runtime_checkable
+
+import tqdm.auto
+
+# The remark replaces the speed: both do not fit 80 columns, and the time left says the same.
+_WITH_REMARK = "{l_bar}{bar}| {n:.0f}/{total:.0f} [{elapsed}<{remaining}{postfix}]"
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Define the function that long computations call to report progress."""
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, detail: str = "", /) -> None:
+        """Take the stage, how much is done, the total (None if unknown), the unit, and a remark."""
+
+
+class Bars:
+    """Show each stage as a bar, or nothing if stderr is not a terminal.
+
+    Pass an instance as `progress` to a long computation.
+
+    Example:
+      >>> from dcdjax import cooccurrence
+      >>> with Bars() as progress:
+      ...     counts = cooccurrence.count([["to", "be", "or", "not", "to", "be"]], progress=progress)
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Take options of `tqdm`: `disable=False` always shows the bars."""
+        self._options = {"disable": None, "leave": True, "unit_scale": True, **options}
+        self._stage: str | None = None
+        self._bar: Any = None
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, detail: str = "") -> None:
+        """Show how far a stage has come."""
+        if stage != self._stage:
+            self.close()
+            # Bytes are shown in binary units, as file sizes usually are.
+            divisor = 1024 if unit == "B" else 1000
+            self._bar = tqdm.auto.tqdm(
+                desc=stage, total=total, unit=unit if unit == "B" else f" {unit}", unit_divisor=divisor,
+                **self._options,
+            )  # fmt: skip
+            self._stage = stage
+        if total != self._bar.total:
+            self._bar.total = total
+            # A notebook's bar stores its own total, and would keep the first estimate.
+            widgets = getattr(getattr(self._bar, "container", None), "children", ())
+            for widget in widgets:
+                if hasattr(widget, "max") and total is not None:
+                    widget.max = total
+        if detail:
+            self._bar.bar_format = None if total is None else _WITH_REMARK
+            self._bar.set_postfix_str(detail, refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Close the bar of the last stage."""
+        if self._bar is not None:
+            self._bar.close()
+        self._stage, self._bar = None, None
+
+    def __enter__(self) -> "Bars":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def as_progress(progress: Progress | bool | None, stack: ExitStack) -> Progress:
+    """Return the function to report progress to.
+
+    Args:
+      progress: True for bars, False or None for no report, or a function that is returned as it is.
+      stack: closes the bars at its end.
+    """
+    if progress is True:
+        return stack.enter_context(Bars())
+    if progress is False or progress is None:
+        return lambda *_, **__: None
+    if not callable(progress):
+        raise ValueError(
+            f"progress must be True, False or callable, such as progress.Bars(), got {progress!r}"
+        )
+    return progress

@@ -1,0 +1,551 @@
+"""The command as a shell sees it: real processes, files, pipes, exit codes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from commands import called, dcdjax_command, run
+from problems import THEMES, sentences
+
+import dcdjax
+from dcdjax import Embedding, report
+from dcdjax.cli import main, terminal
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("shell")
+
+
+@pytest.fixture(scope="module")
+def corpus(folder):
+    path = folder / "corpus.txt"
+    path.write_text("\n".join(sentences()).title())
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder, corpus):
+    done = dcdjax_command("fit", corpus, "-o", folder / "model", "--topics", 3, "--window", 5, "--lowercase",
+                          "--restarts", 2, "--seed", 3)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(
+        r"18 words, \d+ pairs in S\n2 starts of 3 topics; \d+, \d+ steps \(converged\); \d+ s\n", done.stdout
+    )
+    assert done.stdout.endswith(f"Saved in {folder / 'model'}\n")
+    return folder / "model"
+
+
+# --- fit --------------------------------------------------------------------------------------------
+
+
+def test_fit_learns_what_the_python_function_does(model, corpus):
+    embedding = Embedding.load(model)
+    same = dcdjax.fit(corpus, num_topics=3, window=5, lowercase=True, restarts=2, key=3, progress=False)
+    assert embedding.words == same.words
+    np.testing.assert_array_equal(embedding.W, same.W)
+    assert embedding.record["corpus"] == same.record["corpus"]
+
+
+def test_fit_reads_a_pipe_and_says_json(folder, corpus, model):
+    command = (f"cat {corpus} | {sys.executable} -m dcdjax fit - -o {folder / 'piped'} --topics 3 --window 5 "
+               "--lowercase --restarts 2 --seed 3 --json")  # fmt: skip
+    done = run("bash", "-c", command)
+    assert (done.returncode, done.stderr) == (0, "")
+    record = json.loads(done.stdout)
+    assert record["corpus"]["name"] == "standard input"
+    assert record["status"] == ["converged", "converged"]
+    np.testing.assert_array_equal(Embedding.load(folder / "piped").W, Embedding.load(model).W)
+
+
+def test_fit_takes_every_option(folder, corpus, capsys, monkeypatch):
+    monkeypatch.setenv("DCDJAX_CORES", "2")  # so that it is set back
+    called(capsys, "fit", corpus, corpus, "-o", folder / "options", "--topics", 2, "--window", 3,
+           "--distance-weighting", "linear", "--max-words", 15, "--min-count", 2, "--drop", "Ship", "--drop",
+           "Oven", "--pattern", r"\w+", "--documents", "file", "--memory", 0.6, "--weighting", "ppmi",
+           "--context-exponent", 1.0, "--shift", 0.1, "--start", "random", "--restarts", 2,
+           "--combine", "best", "--step", "relaxed", "--tol", 0.05, "--max-steps", 300, "--over-relaxation",
+           1.5, "--cores", 1, "--quiet", "--subsample", 1.0)  # fmt: skip
+    settings = Embedding.load(folder / "options").record["settings"]
+    assert settings["counting"]["drop"] == ["Oven", "Ship"]
+    assert settings["counting"]["max_words"] == 15
+    assert settings["counting"]["documents"] == "file"
+    assert settings["counting"]["pattern"] == r"\w+"
+    assert settings["counting"]["subsample"] == 1.0
+    assert (settings["combine"], settings["step"], settings["over_relaxation"]) == ("best", "relaxed", 1.5)
+    assert (settings["num_topics"], settings["tol"], settings["max_steps"]) == (2, 0.05, 300)
+    assert settings["start"] == "random"
+
+
+def test_fit_takes_presets_and_reduces(folder, corpus, capsys):
+    text = called(capsys, "fit", corpus, "-o", folder / "paper", "--preset", "paper", "--topics", 2,
+                  "--quiet", "--max-steps", 3, "--json")  # fmt: skip
+    settings = json.loads(text)["settings"]
+    assert (settings["step"], settings["start"], settings["smoothing"]) == ("relaxed", "random", 0.0)
+    text = called(capsys, "fit", corpus, "-o", folder / "reduced", "--topics", 3, "--combine", "reduced",
+                  "--smoothing", 5, "--frequency-exponent", 0.3, "--quiet", "--json")  # fmt: skip
+    record = json.loads(text)
+    assert (record["settings"]["restarts"], record["settings"]["smoothing"]) == (4, 5.0)
+    assert record["weighting"]["frequency_exponent"] == 0.3
+    reduced = dcdjax.Embedding.load(folder / "reduced")
+    assert (reduced.num_topics, reduced.record["reduced_from"]) == (3, 12)
+
+
+def test_fit_takes_several_numbers_of_topics(folder, corpus, capsys):
+    text = called(
+        capsys, "fit", "--topics", "2,3", corpus, "-o", folder / "several", "--restarts", 2, "--quiet"
+    )
+    assert "\n4 starts of 2 and 3 topics; " in text
+    assert Embedding.load(folder / "several").starts == (2, 2, 3, 3)
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["fit", str(corpus), "-o", str(folder / "several"), "--topics", "2,x"])
+    assert "--topics: invalid number of topics value: '2,x'" in capsys.readouterr().err
+
+
+def test_fit_takes_a_matrix(folder, capsys):
+    S = np.kron(np.eye(2), np.ones((4, 4)))
+    scipy.sparse.save_npz(folder / "S.npz", scipy.sparse.csr_array(S))
+    called(capsys, "fit", "--matrix", folder / "S.npz", "-o", folder / "graph", "--topics", 2)
+    found = json.loads(called(capsys, "neighbors", folder / "graph", 0, "-k", 3, "--json"))
+    assert {one["word"] for one in found["neighbors"]} == {"1", "2", "3"}
+
+
+def test_fit_warns_in_one_line(folder, corpus):
+    done = dcdjax_command("fit", corpus, "-o", folder / "short", "--topics", 3, "--restarts", 1,
+                          "--max-steps", 2, "--tol", 0)  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr.startswith("dcdjax fit: warning: not converged after 2 steps")
+    assert len(done.stderr.splitlines()) == 1
+    assert "(max steps)" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def large(folder):
+    """A matrix that takes longer than anybody waits."""
+    S = scipy.sparse.csr_array((np.random.default_rng(0).random((3000, 3000)) < 0.02).astype(float))
+    scipy.sparse.save_npz(
+        folder / "large.npz", scipy.sparse.csr_array(S + S.T + scipy.sparse.eye_array(3000))
+    )
+    return ("--matrix", folder / "large.npz", "--topics", 50, "--tol", 0, "--max-steps", 100_000)
+
+
+@pytest.mark.parametrize("presses", [1, 2, 3])
+def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
+    # Says when it has taken its first step: well before, nothing could be kept.
+    code = (
+        "import signal, sys; from dcdjax.cli import commands, main; from dcdjax.fitting import scheduler\n"
+        "wait, save = scheduler._Worker.wait, commands.save\n"
+        "scheduler._Worker.wait = lambda worker: (wait(worker), print('stepped', flush=True))\n"
+        f"again = lambda: [signal.raise_signal(signal.SIGINT) for _ in range({presses - 1})]\n"
+        "commands.save = lambda *model: (again(), save(*model))\n"
+        "sys.exit(main.main(sys.argv[1:]))"
+    )
+    arguments = ("fit", *large, "-o", folder / f"stopped {presses}")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "stepped\n"
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    if presses == 3:
+        assert errors.endswith("dcdjax fit: interrupted\n")
+        assert "Traceback" not in errors
+        assert not (folder / "stopped 3").exists()
+        return
+    assert "dcdjax fit: warning: interrupted; W is what was learned until then\n" in errors
+    assert ("saving what was learned; Ctrl-C once more gives it up\n" in errors) == (presses == 2)
+    assert "(interrupted)" in out
+    assert Embedding.load(folder / f"stopped {presses}").record["num_steps"][0] >= 1
+
+
+def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus):
+    code = (
+        "import signal, sys; from dcdjax.cli import main; from dcdjax.fitting import scheduler\n"
+        "wait = scheduler._Worker.wait\n"
+        "scheduler._Worker.wait = lambda worker: (wait(worker), signal.raise_signal(signal.SIGTERM))\n"
+        "sys.exit(main.main(sys.argv[1:]))"
+    )
+    before = Embedding.load(model).W
+    arguments = ("fit", corpus, "-o", model, "--topics", 3, "--restarts", 1, "--tol", 0)
+    done = run(sys.executable, "-c", code, *map(str, arguments))
+    assert done.returncode == 130, done.stderr
+    np.testing.assert_array_equal(Embedding.load(model).W, before)
+    assert f"Saved in {model}-interrupted" in done.stdout
+    assert Embedding.load(f"{model}-interrupted").record["interrupted"]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 1.6, 2.2])
+def test_ctrl_c_at_any_moment_is_no_crash(folder, large, seconds):
+    arguments = ("fit", *large, "-o", folder / f"early {seconds}", "--restarts", 2)
+    process = subprocess.Popen([sys.executable, "-m", "dcdjax", *map(str, arguments)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    time.sleep(seconds)
+    for _ in range(10):
+        process.send_signal(signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=10)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+    else:
+        process.kill()
+        pytest.fail("it does not hear Ctrl-C")
+    # At once, or after having saved what was learned. Before that, while Python itself is starting, by a
+    # traceback.
+    assert process.returncode in ((1, 130, -signal.SIGINT) if seconds < 0.5 else (130, -signal.SIGINT)), (
+        errors
+    )
+
+
+def test_an_interruption_that_python_lost_is_heard():
+    from dcdjax.cli.terminal import Patience
+
+    with Patience(None) as patience:
+        patience.tell("solving", 1, 2, "steps")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            patience.tell("solving", 2, 2, "steps")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_streams_are_no_crash(model, closed):
+    words = "-" if closed == "<&-" else "ship"
+    done = run("bash", "-c", f"{sys.executable} -m dcdjax neighbors {model} {words} {closed}")
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_words_that_share_no_topic_are_explained(folder, capsys):
+    import jax.numpy as jnp
+
+    Embedding(words=("a", "b"), W=jnp.eye(2)).save(folder / "eye")
+    assert "P(b | a) = 0.000000" in called(capsys, "explain", folder / "eye", "a", "b")
+
+
+def test_fit_refuses_before_it_reads(folder, corpus, large, capsys):
+    taken = folder / "taken"
+    taken.mkdir()
+    (taken / "letters.txt").write_text("dear")
+    assert "holds other files" in called(capsys, "fit", corpus, "-o", taken, code=2)
+    assert "letters.txt" in os.listdir(taken)
+    assert str(corpus) in called(capsys, "fit", corpus, "-o", corpus, code=2)
+    assert "either a CORPUS or --matrix" in called(capsys, "fit", "-o", folder / "x", code=2)
+    assert "cannot be read together" in called(capsys, "fit", "-", corpus, "-o", folder / "x", code=2)
+    assert "no such file" in called(capsys, "fit", folder / "nowhere.txt", "-o", folder / "x", code=2)
+    assert "window is an option" in called(capsys, "fit", *large, "--window", 3, "-o", folder / "x", code=2)
+    assert not (folder / "x").exists()
+
+
+def test_what_cannot_be_saved_is_saved_elsewhere(model, folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(terminal.tempfile, "tempdir", str(tmp_path))
+    blocked = folder / "blocked"
+    blocked.write_text("a file")
+    with pytest.raises(OSError, match=r"could not be written .* the model is saved in ") as caught:
+        terminal.save(Embedding.load(model), str(blocked))
+    elsewhere = str(caught.value).split("saved in ")[1]
+    assert Embedding.load(elsewhere).words == Embedding.load(model).words
+
+
+# --- Questions --------------------------------------------------------------------------------------
+
+
+def test_neighbors_as_a_table_and_as_json(model, capsys):
+    embedding = Embedding.load(model)
+    lines = called(capsys, "neighbors", model, "ship", "-k", 3).splitlines()
+    assert lines[0].split() == ["neighbor", "P(neighbor", "|", "ship)"]
+    right = embedding.neighbors("ship", 3)
+    assert [line.split() for line in lines[1:]] == [[one.word, f"{one.probability:.6f}"] for one in right]
+    printed = called(capsys, "neighbors", model, "ship", "oven", "-k", 2, "--json").splitlines()
+    assert [json.loads(line)["word"] for line in printed] == ["ship", "oven"]
+    together = embedding.neighbors(
+        ["ship", "oven"], 2
+    )  # of equally near words, one asked alone may name others
+    assert json.loads(printed[0])["neighbors"] == [one._asdict() for one in together[0]]
+    tables = called(capsys, "neighbors", model, "ship", "oven", "-k", 2).split("\n\n")
+    assert len(tables) == 2
+    together = json.loads(called(capsys, "neighbors", model, "ship", "oven", "--together", "--json"))
+    assert together["words"] == ["ship", "oven"]
+    assert together["neighbors"][0]["word"] == embedding.neighbors(["ship", "oven"], together=True)[0].word
+    among = json.loads(called(capsys, "neighbors", model, "ship", "--json", "--among", "oven", "harbor"))
+    assert [one["word"] for one in among["neighbors"]] == ["harbor", "oven"]
+
+
+def test_words_come_from_a_pipe_and_answers_go_into_one(model):
+    command = (
+        f"printf 'ship\\n\\n oven\\n' | {sys.executable} -m dcdjax neighbors {model} - --json | head -n 1"
+    )
+    done = run("bash", "-c", command)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["word"] == "ship"
+
+
+def test_unknown_words_do_not_keep_others_from_being_answered(model):
+    done = dcdjax_command("neighbors", model, "shipp", "ship", "zzz", "--json")
+    assert done.returncode == 2
+    assert [json.loads(line)["word"] for line in done.stdout.splitlines()] == ["ship"]
+    assert [line.split(" is not")[0] for line in done.stderr.splitlines()] == [
+        "dcdjax neighbors: 'shipp'",
+        "dcdjax neighbors: 'zzz'",
+    ]
+
+
+def test_topics(model, capsys):
+    embedding = Embedding.load(model)
+    lines = called(capsys, "topics", model, "-k", 4).splitlines()
+    assert lines[0].split() == ["topic", "weight", "NPMI", "words"]
+    assert len(lines) == 7
+    shown = {int(line.split()[0]): line.split() for line in lines[1:]}
+    for topic in embedding.topics(4):
+        _, weight, npmi, *words = shown[topic.number]
+        assert words == [one.word for one in topic.words]
+        assert float(weight) == pytest.approx(topic.weight, abs=1e-4)
+        assert float(npmi) == pytest.approx(topic.coherence, abs=1e-3)
+    listed = [json.loads(line) for line in called(capsys, "topics", model, "-k", 4, "--json").splitlines()]
+    assert [one["coherence"] for one in listed] == sorted((one["coherence"] for one in listed), reverse=True)
+    by_weight = called(capsys, "topics", model, "--sort", "weight", "-n", 2, "-k", 1, "--json").splitlines()
+    assert [json.loads(line)["weight"] for line in by_weight] == sorted(t.weight for t in embedding.topics())[
+        :-3:-1
+    ]
+    assert len(called(capsys, "topics", model, "-k", 1).splitlines()) == 7
+    message = called(capsys, "topics", model, "--of", "ship", "--sort", "weight", code=2)
+    assert "sorted by P(topic | word)" in message
+    by_coherence = called(capsys, "topics", model, "-n", 2, "--json").splitlines()
+    values = [json.loads(line)["coherence"] for line in by_coherence]
+    assert values == sorted((t.coherence or 0 for t in embedding.topics()), reverse=True)[:2]
+    of = [json.loads(line) for line in called(capsys, "topics", model, "--of", "ship", "--json").splitlines()]
+    assert of[0]["number"] == int(embedding["ship"].argmax())
+    assert of[0]["probability"] == pytest.approx(float(embedding["ship"].max()))
+    second = called(capsys, "topics", model, "--start", 1, "--json").splitlines()
+    assert {json.loads(line)["number"] for line in second} == {3, 4, 5}
+    assert "--start 2: the model has 2 starts" in called(capsys, "topics", model, "--start", 2, code=2)
+
+
+def test_explain(model, capsys):
+    embedding = Embedding.load(model)
+    printed = json.loads(called(capsys, "explain", model, "ship", "harbor", "-k", 99, "--json"))
+    assert printed["similarity"] == pytest.approx(embedding.similarity("ship", "harbor"))
+    assert sum(one["probability"] for one in printed["topics"]) == pytest.approx(printed["similarity"])
+    table = called(capsys, "explain", model, "ship", "harbor", "-k", 2).splitlines()
+    assert table[0] == f"P(harbor | ship) = {printed['similarity']:.6f}, by way of the topics"
+    parts = [float(line.split()[1]) for line in table[2:]]
+    assert len(parts) == 3
+    assert sum(parts) == pytest.approx(printed["similarity"], abs=2e-6)
+    assert sum(int(line.split()[2].rstrip("%")) for line in table[2:]) == pytest.approx(100, abs=1)
+
+
+def test_evaluate(model, folder, capsys):
+    (folder / "pairs.tsv").write_text(
+        "ship\tsail\t9\nship\toven\t1\nbread\toven\t8\ncourt\tbread\t2\nx\ty\t3\n"
+    )
+    (folder / "questions.txt").write_text(": themes\nship sail bread butter\nship sail bread nothing\n")
+    themes = {word: theme for theme, words in THEMES.items() for word in words.split()}
+    (folder / "themes.tsv").write_text(
+        "".join(f"{word.title()}\t{theme}\n" for word, theme in themes.items())
+    )
+    files = ("--pairs", folder / "pairs.tsv", "--analogies", folder / "questions.txt",
+             "--categories", folder / "themes.tsv")  # fmt: skip
+    printed = called(capsys, "evaluate", model, *files, "--lowercase", "--json").splitlines()
+    pairs, analogies, categories = map(json.loads, printed)
+    assert pairs["score"] > 0.5
+    assert (pairs["measure"], pairs["used"], pairs["missing"]) == ("spearman", 4, 1)
+    assert (analogies["used"], analogies["missing"]) == (1, 1)
+    assert (categories["score"], categories["used"]) == (1.0, 18)
+    lines = called(capsys, "evaluate", model, *files).splitlines()
+    assert lines[0].split()[:4] == ["file", "measure", "score", "used"]
+    assert [line.split()[1] for line in lines[1:]] == ["Spearman", "accuracy", "purity"]
+    assert lines[3].split()[2] == "nan"  # no word of it is known without --lowercase
+    assert "give files by" in called(capsys, "evaluate", model, code=2)
+    (folder / "bad.tsv").write_text("ship\tsail\n")
+    assert "bad.tsv: line 1" in called(capsys, "evaluate", model, "--pairs", folder / "bad.tsv", code=2)
+
+
+def test_export(model, folder, capsys):
+    gensim = pytest.importorskip("gensim.models").KeyedVectors
+    embedding = Embedding.load(model)
+    printed = called(capsys, "export", model, folder / "vectors.bin", "--format", "word2vec-binary")
+    assert printed == f"18 words with 6 numbers each: {folder / 'vectors.bin'}\n"
+    vectors = gensim.load_word2vec_format(folder / "vectors.bin", binary=True)
+    np.testing.assert_array_equal(vectors["ship"], embedding["ship"])
+    called(capsys, "export", model, folder / "vectors.txt", "--scaled")
+    vectors = gensim.load_word2vec_format(folder / "vectors.txt")
+    assert vectors["ship"] @ vectors["oven"] == pytest.approx(embedding.similarity("ship", "oven"), rel=1e-4)
+    done = run(sys.executable, "-m", "dcdjax", "export", str(model), "-")
+    assert done.stdout.splitlines()[0] == "18 6"
+    assert len(done.stdout.splitlines()) == 19
+    message = called(capsys, "export", model, model / "model.json", code=2)
+    assert "is in the model's own folder" in message
+    assert "is a folder" in called(capsys, "export", model, folder, code=2)
+    called(capsys, "export", model, folder / "projector", "--format", "projector")
+    assert (folder / "projector" / "vectors.tsv").exists()
+    called(capsys, "export", model, folder / "vectors.npz", "--format", "numpy")
+    assert (folder / "vectors.npz").exists()
+
+
+# --- Errors, help, start-up -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("neighbors", "MODEL", "shipp"), "'shipp' is not among the 18 words; similar: 'ship'"),
+        (("neighbors", "MODEL", "shipp", "oven", "--together"), "'shipp' is not among the 18 words"),
+        (("neighbors", "MODEL", "ship", "-k", str(10**24)), "dcdjax neighbors: "),
+        (("fit", "text9", "-o", "x"), "no such file or folder: text9; did you mean text8?"),
+        (("fit", "python-docs", "-o", "x", "--memory", "0"), "--memory must be at least 0.54 GB, got 0"),
+        (("fit", "python-docs", "-o", "x", "--max-steps", str(10**20)), "dcdjax fit: "),
+        (("neighbors", "nowhere", "ship"), "nowhere is not a saved model"),
+        (("topics", "MODEL", "--of", "zzz"), "'zzz' is not among the 18 words"),
+        (("explain", "MODEL", "ship", "zzz"), "'zzz' is not among"),
+        (("export", "MODEL", "/dev/null/x"), "/dev/null"),
+        (("evaluate", "MODEL", "--pairs", "nowhere.tsv"), "nowhere.tsv"),
+    ],
+)
+def test_errors_are_one_line_and_code_2(model, capsys, arguments, message):
+    arguments = [str(model) if argument == "MODEL" else argument for argument in arguments]
+    assert message in called(capsys, *arguments, code=2)
+
+
+def test_a_damaged_model_is_refused_in_one_line(model, folder, capsys):
+    import shutil
+
+    shutil.copytree(model, folder / "damaged")
+    [tensors] = (folder / "damaged").glob("*.safetensors")
+    content = bytearray(tensors.read_bytes())
+    content[-5] ^= 1
+    tensors.write_bytes(content)
+    assert tensors.name in called(capsys, "neighbors", folder / "damaged", "ship", code=2)
+
+
+def test_a_traceback_where_it_is_asked_for(model, monkeypatch):
+    monkeypatch.setenv("DCDJAX_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main.main(["explain", str(model), "ship", "zzz"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--version",), 0, f"dcdjax {dcdjax.__version__}"),
+        ((), 2, "usage: dcdjax"),
+        (("sing",), 2, "dcdjax: argument COMMAND: invalid choice: 'sing'"),
+        (("demo", "--seed", "x"), 2, "dcdjax demo: argument --seed: invalid int value: 'x'"),
+        (("demo", "--seed", "-1"), 2, "must be at least 0, got -1"),
+        (
+            ("fit", "text.txt", "-o", "x", "--num-topics", "5"),
+            2,
+            "dcdjax fit: unrecognized arguments: --num-topics 5 (see dcdjax fit --help)",
+        ),
+        (("fit", "text.txt"), 2, "dcdjax fit: the following arguments are required: -o/--output"),
+        (("neighbors", "model"), 2, "dcdjax neighbors: the following arguments are required: WORD"),
+    ],
+)
+def test_command_line(arguments, code, message):
+    done = dcdjax_command(*arguments)
+    assert done.returncode == code
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("command", ["demo", "fit", "neighbors", "topics", "explain", "evaluate", "export"])
+def test_help_has_examples_that_parse(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main.main([command, "--help"])
+    assert caught.value.code == 0
+    printed = capsys.readouterr().out
+    examples = printed.split("examples:\n")[1].splitlines()
+    assert examples
+    import shlex
+
+    for example in examples:
+        words = shlex.split(example.split("|")[-1])
+        assert words[0] == "dcdjax"
+        assert main._parser().parse_args(words[1:]).command == command
+
+
+def test_help_does_not_wait_for_jax():
+    code = (
+        "import sys; from dcdjax.cli import main\n"
+        "try: main.main(['fit', '-h'])\n"
+        "finally: assert not {'jax', 'numpy', 'scipy'} & set(sys.modules)"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "--topics" in done.stdout
+
+
+def test_words_that_a_terminal_would_act_upon_are_escaped(folder, capsys):
+    import jax.numpy as jnp
+
+    words = ("\x1b[2J", "tea", "日本", "\ud800")
+    W = jnp.asarray(np.full((4, 2), 0.5))
+    Embedding(words=words, W=W).save(folder / "odd")
+    printed = called(capsys, "neighbors", folder / "odd", "tea")
+    assert "\x1b" not in printed
+    assert "\\x1b[2J" in printed
+    assert "\\ud800" in printed
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = dcdjax_command("neighbors", folder / "odd", "tea", env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_cores_are_jax_devices_unless_somebody_said_otherwise():
+    code = "from dcdjax.cli.terminal import use_cores; use_cores(3); import jax; print(len(jax.devices()))"
+    environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS",)}
+    assert run(sys.executable, "-c", code, env=environment).stdout == "3\n"
+    flags = {**environment, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    assert run(sys.executable, "-c", code, env=flags).stdout == "2\n"
+    assert run(sys.executable, "-c", code, env={**environment, "JAX_NUM_CPU_DEVICES": "4"}).stdout == "4\n"
+
+
+# --- The demonstration ------------------------------------------------------------------------------
+
+
+def test_demo_learns_and_says_what_to_try_next(tmp_path, cached):
+    done = dcdjax_command("demo", cwd=tmp_path, env=cached)
+    assert done.returncode == 0, done.stderr
+    assert all(line.startswith("dcdjax demo: warning: dropped ") for line in done.stderr.splitlines())
+    [thread] = re.findall(r"^  thread +(.*)$", done.stdout, re.MULTILINE)
+    concurrent = (
+        "lock locks locked unlocked acquire acquired wait waiting wake awaited coroutines threads notify"
+    )
+    assert len(set(concurrent.split()) & set(thread.split())) >= 3
+    topics = done.stdout.split("most coherent topics of the first start")[1].split("\n\n")[0].splitlines()[1:]
+    assert len(topics) == 8
+    assert "Why are they similar?" in done.stdout
+    embedding = Embedding.load(tmp_path / "dcdjax-demo")
+    assert embedding.record["corpus"]["name"] == "python-docs"
+    assert "\nTo explore it all, open dcdjax-demo.html in a browser.\n" in done.stdout
+    page = (tmp_path / "dcdjax-demo.html").read_text()
+    assert page == report.page(embedding, title="What Python says of itself", progress=False).html
+    # What it says to try next works as it stands.
+    tries = [line.strip() for line in done.stdout.split("Try next:\n")[1].splitlines()]
+    for line in tries:
+        if " fit " not in line:
+            tried = dcdjax_command(*line.split()[1:], cwd=tmp_path)
+            assert tried.returncode == 0, tried.stderr
+
+
+def test_a_closed_pipe_is_no_error(model):
+    command = f"{sys.executable} -m dcdjax topics {model} -n 100 | head -n 1"
+    done = run("bash", "-c", command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_readme_names_every_command():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for command in ("demo", "fit", "neighbors", "topics", "explain", "evaluate", "export", "report"):
+        assert f"dcdjax {command}" in readme

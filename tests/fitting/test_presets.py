@@ -1,0 +1,68 @@
+"""The defaults that docstrings and `--help` name are those of `presets`."""
+
+import re
+
+import pytest
+
+from dcdjax import fit
+from dcdjax.fitting import presets
+
+
+def documented(name):
+    """What fit's docstring says of an argument, on one line."""
+    text = re.search(rf"^ +{name}: (.*?)(?=^ {{6}}\S|^ {{4}}\S)", fit.__doc__ or "", re.M | re.S)
+    assert text, name
+    return " ".join(text[1].split())
+
+
+NONE = dict.fromkeys(("num_topics", "weighting", "tol"))
+
+
+@pytest.mark.parametrize("name", ["tol", "max_steps", "over_relaxation", "smoothing"])
+def test_the_docstring_names_the_defaults_for_text_and_for_S(name):
+    said = re.search(r"Default: (\S+) for a text(?: \([^)]*\))?, (\S+) for S", documented(name))
+    assert said
+    of_text = presets.settings("default", NONE, source_is_matrix=False)[name]
+    of_matrix = presets.settings("default", NONE, source_is_matrix=True)[name]
+    assert (float(said[1]), float(said[2])) == (of_text, of_matrix)
+
+
+@pytest.mark.parametrize(
+    "name", ["weighting", "start", "window", "context_exponent", "shift", "frequency_exponent"]
+)
+def test_the_docstring_names_the_other_defaults(name):
+    settings = presets.settings("default", NONE, source_is_matrix=False)
+    usual = {**settings, **presets.counting("default"), **presets.ppmi()}[name]
+    said = re.search(r'Default: "?([\w.]+?)"?\.(?:\s|$)', documented(name))
+    assert said
+    assert type(usual)(said[1]) == usual
+
+
+def test_the_docstring_names_the_numbers_of_topics_and_starts():
+    assert f"Default: {presets.num_topics(10**6)} for a consensus" in documented("num_topics")
+    assert f"otherwise {presets.num_topics(10**6, several=False)[0]}." in documented("num_topics")
+    assert presets.num_topics(50) == (5,)  # "at most a tenth of its words"
+    assert "four starts in all" in documented("restarts")
+    assert presets.restarts(1) == 4
+    assert presets.restarts(2) == 2
+
+
+def test_the_docstring_tells_the_preset_of_the_paper():
+    paper = {**presets.settings("paper", NONE, source_is_matrix=False), **presets.counting("paper")}
+    said = documented("preset")
+    assert paper["weighting"] == "counts"
+    assert "plain counts" in said
+    assert f"{paper['distance_weighting']} windows" in said
+    assert f"one {paper['start']} start of {paper['num_topics']} topics" in said
+    assert paper["restarts"] == 1
+    assert f"at most {paper['max_steps']} steps" in said
+    assert float(re.search(r"tol (\S+),", said)[1]) == paper["tol"]  # pyright: ignore[reportOptionalSubscript]
+    assert paper["smoothing"] == 0
+    assert "no smoothing" in said
+
+
+def test_what_is_given_replaces_the_preset():
+    assert presets.settings("default", {"tol": 0.5, "step": None}, source_is_matrix=False)["tol"] == 0.5
+    assert presets.settings("default", {"tol": 0.5, "step": None}, source_is_matrix=False)["step"] == "exact"
+    with pytest.raises(ValueError, match="preset must be one of"):
+        presets.settings("papers", {}, source_is_matrix=False)

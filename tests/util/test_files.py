@@ -1,0 +1,144 @@
+"""Files that are whole or absent, results in order, bars on a terminal."""
+
+import io
+import os
+import stat
+import sys
+import threading
+import time
+
+import pytest
+
+from dcdjax.util.files import atomic_write
+from dcdjax.util.parallel import in_order, num_workers
+from dcdjax.util.progress import Bars
+
+
+def test_a_file_appears_whole(tmp_path):
+    path = tmp_path / "new" / "file.bin"
+    with atomic_write(path) as file:
+        file.write(b"half")
+        file.flush()
+        assert not path.exists()
+        file.write(b" and half")
+    assert path.read_bytes() == b"half and half"
+    assert os.listdir(path.parent) == ["file.bin"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_written_into_and_a_link_followed(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    with atomic_write(tmp_path / "pipe") as file:
+        file.write(b"through")
+    reader.join(timeout=10)
+    assert read == [b"through"]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("old")
+    with atomic_write(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "old").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file(tmp_path, error):
+    path = tmp_path / "file.bin"
+    path.write_bytes(b"old")
+
+    def fail():
+        with atomic_write(path) as file:
+            file.write(b"new")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file.bin"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such permissions")
+def test_others_may_read_it_as_any_new_file(tmp_path):
+    ordinary, whole = tmp_path / "ordinary", tmp_path / "whole"
+    ordinary.touch()
+    with atomic_write(whole):
+        pass
+    assert stat.S_IMODE(whole.stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
+
+
+def test_results_come_in_order_of_the_arguments():
+    def slow(n):
+        time.sleep(0.02 * (n % 3 == 0))
+        return n * n
+
+    assert list(in_order(slow, range(20))) == [(n, n * n) for n in range(20)]
+
+
+def test_only_a_few_arguments_are_drawn_ahead():
+    drawn = []
+
+    def arguments():
+        for n in range(100):
+            drawn.append(n)
+            yield n
+
+    results = in_order(str, arguments())
+    for n in range(5):
+        assert next(results) == (n, str(n))
+        assert len(drawn) <= n + num_workers() + 2
+    results.close()
+    assert len(drawn) < 20
+
+
+def test_an_error_in_a_thread_comes_out_and_no_thread_remains():
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda n: 1 // n, [2, 1, 0, 1]))
+    assert threading.active_count() == before
+
+
+def test_bars_say_how_far_each_stage_is():
+    out = io.StringIO()
+    with Bars(file=out, disable=False, mininterval=0, ascii=True) as progress:
+        progress("reading", 500, 2000, "tokens")
+        progress("reading", 2500, 2500, "tokens")
+        progress("loading", 1 << 20, None, "B")
+    shown = out.getvalue()
+    assert "reading: 100%" in shown
+    assert "2.50k/2.50k" in shown
+    assert "tokens/s" in shown
+    assert "loading: 1.00MB" in shown
+
+
+def test_bars_show_a_remark_in_eighty_columns():
+    out = io.StringIO()
+    with Bars(file=out, disable=False, mininterval=0, ascii=True, ncols=80) as progress:
+        progress("solving", 0, 400, "steps")
+        progress("solving", 17, 400, "steps", "objective 4.246e+06, change 0.04")
+        progress("solving", 18, None, "steps", "objective 4.246e+06, change 0.03")
+    lines = out.getvalue().replace("\r", "\n").splitlines()
+    assert any("17/400 [" in line and line.rstrip().endswith("change 0.04]") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_bars_are_silent_where_nobody_looks():
+    out = io.StringIO()
+    with Bars(file=out) as progress:
+        progress("reading", 5, 10, "tokens")
+        progress("counting", 5, 10, "tokens")
+    assert out.getvalue() == ""
+
+
+def test_no_more_cores_than_the_environment_allows(monkeypatch):
+    monkeypatch.delenv("DCDJAX_CORES", raising=False)
+    granted = num_workers()
+    for asked, expected in (("1", 1), (str(granted + 5), granted), ("", granted)):
+        monkeypatch.setenv("DCDJAX_CORES", asked)
+        assert num_workers() == expected
+    for asked in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("DCDJAX_CORES", asked)
+        with pytest.raises(ValueError, match=f"DCDJAX_CORES must be a number of cores, got '{asked}'"):
+            num_workers()
