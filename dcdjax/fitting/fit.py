@@ -163,8 +163,8 @@ def fit(
             inputs = read_corpus(source, options, tell)
         topics_of_starts, settings = _plan(inputs, options, dtype)
         run = _identity(inputs, settings, key)
-        device_ids = [device.id for device in devices]
-        processes.check_agreement({**run, "checkpoint": checkpoint is not None, "devices": device_ids, "split": split})
+        where = {"devices": [device.id for device in devices], "split": split}
+        processes.check_agreement({**run, "checkpoint": checkpoint is not None, **where})
         saved = None
         if checkpoint is not None:
             environment = {"num_devices": len(devices), "versions": provenance.versions()}

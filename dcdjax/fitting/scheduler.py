@@ -32,7 +32,6 @@ _GROWTH = 4
 _SECONDS_PER_CHECK = 0.002
 
 
-
 @runtime_checkable
 class Saver(Protocol):
     """Save what was computed, for a run that continues later. See `checkpoint`."""
@@ -257,7 +256,8 @@ class _Worker:
         """Start the next steps on the device without waiting for them."""
         assert self.state is not None
         until = min(self.num_steps + num_steps, self.max_steps)
-        self.next_state = full_batch.advance(self.state, self.layout, until=until, tol=self.tol, **self.solver)
+        limits = {"until": until, "tol": self.tol}
+        self.next_state = full_batch.advance(self.state, self.layout, **limits, **self.solver)
 
     def wait(self) -> None:
         """Wait for the device and take over its new state."""

@@ -15,7 +15,7 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
 
-from dcdjax.method import decomposition
+from dcdjax.method import decomposition, row_root
 from dcdjax.starts import initialize
 
 HERE = Path(__file__).parent

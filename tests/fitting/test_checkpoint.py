@@ -36,7 +36,7 @@ from dcdjax.util import files, store
 S = random_S(np.random.default_rng(3), 30)
 OPTIONS = {"num_topics": 3, "key": 0, "restarts": 2, "tol": 0.0, "max_steps": 12, "progress": False}
 RUN = {"S": {"sha256": "ab"}, "tol": 0.1}
-pytestmark = pytest.mark.filterwarnings("ignore::dcdjax.fitting.NotConvergedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dcdjax.fitting.fit.NotConvergedWarning")
 
 
 class Cut(Exception):  # noqa: N818, no error but what a test wants

@@ -15,7 +15,7 @@ def documented(name):
     return " ".join(text[1].split())
 
 
-NONE = dict.fromkeys(("num_topics", "weighting", "tol"))
+NONE: dict[str, None] = dict.fromkeys(("num_topics", "weighting", "tol"))
 
 
 @pytest.mark.parametrize("name", ["tol", "max_steps", "over_relaxation", "smoothing"])

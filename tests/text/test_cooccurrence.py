@@ -270,7 +270,7 @@ def test_a_file_that_holds_no_counts(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.npz"):
         cooccurrence.load(tmp_path / "nothing.npz")
     settings = {"num_tokens": 3}
-    save = partial(matrix_files.save_matrix, tmp_path / "C.safetensors", kind="counts")
+    save: Any = partial(matrix_files.save_matrix, tmp_path / "C.safetensors", kind="counts")
     good = {"word_counts": np.ones(2, np.int64)}
     for matrix, words, message in (
         (np.array([[0.0, 1.0], [2.0, 0.0]]), ["a", "b"], "counts is not symmetric"),
