@@ -2,6 +2,7 @@
 
 Names are imported when they are first used, so that `dcdjax --help` does not wait for JAX.
 """
+# ruff: noqa: F401, the tables below export what type checkers and editors see imported
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,76 +24,30 @@ if TYPE_CHECKING:
     from dcdjax.text.cooccurrence import Counts, count
     from dcdjax.util import progress
 
-# Where each public name is defined. A module stands with its package, another name with its module.
+# The public modules, and the other public names, each with the module that holds it.
 _MODULES = {
-    "cooccurrence": "text",
-    "datasets": "text",
-    "divergences": "method",
-    "evaluation": "",
-    "gradient": "solvers",
-    "incremental": "solvers",
-    "initialize": "starts",
-    "processes": "devices",
-    "progress": "util",
-    "pruning": "solvers",
-    "report": "",
-    "similarity": "",
-    "weighting": "similarity",
+    path.rpartition(".")[2]: path
+    for path in (
+        *("dcdjax.devices.processes", "dcdjax.evaluation", "dcdjax.method.divergences", "dcdjax.report"),
+        *("dcdjax.similarity", "dcdjax.similarity.weighting", "dcdjax.solvers.gradient"),
+        *("dcdjax.solvers.incremental", "dcdjax.solvers.pruning", "dcdjax.starts.initialize"),
+        *("dcdjax.text.cooccurrence", "dcdjax.text.datasets", "dcdjax.util.progress"),
+    )
 }
 _NAMES = {
-    "Counts": "text.cooccurrence",
-    "Embedding": "embedding.embedding",
-    "Solution": "solvers.result",
-    "SolverError": "solvers.result",
-    "Status": "solvers.result",
-    "best": "solvers.result",
-    "consensus": "solvers.result",
-    "count": "text.cooccurrence",
-    "divergence": "method.decomposition",
-    "fit": "fitting.fit",
-    "lagrangian": "method.decomposition",
-    "multipliers": "method.decomposition",
-    "objective": "method.decomposition",
-    "prepare": "devices.preparation",
-    "raise_on_failure": "solvers.result",
-    "solve": "solvers.full_batch",
-    "solve_restarts": "solvers.full_batch",
-    "update": "method.decomposition",
+    name: path
+    for path, names in {
+        "dcdjax.devices.preparation": "prepare",
+        "dcdjax.embedding.embedding": "Embedding",
+        "dcdjax.fitting.fit": "fit",
+        "dcdjax.method.decomposition": "divergence lagrangian multipliers objective update",
+        "dcdjax.solvers.full_batch": "solve solve_restarts",
+        "dcdjax.solvers.result": "Solution SolverError Status best consensus raise_on_failure",
+        "dcdjax.text.cooccurrence": "Counts count",
+    }.items()
+    for name in names.split()
 }
-
-__all__ = [
-    "Counts",
-    "Embedding",
-    "Solution",
-    "SolverError",
-    "Status",
-    "best",
-    "consensus",
-    "cooccurrence",
-    "count",
-    "datasets",
-    "divergence",
-    "divergences",
-    "evaluation",
-    "fit",
-    "gradient",
-    "incremental",
-    "initialize",
-    "lagrangian",
-    "multipliers",
-    "objective",
-    "prepare",
-    "processes",
-    "progress",
-    "pruning",
-    "raise_on_failure",
-    "report",
-    "similarity",
-    "solve",
-    "solve_restarts",
-    "update",
-    "weighting",
-]
+__all__ = sorted(_MODULES | _NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -101,9 +56,9 @@ def __getattr__(name: str) -> Any:
 
         return version("dcdjax")
     if name in _MODULES:
-        return import_module(".".join(part for part in ("dcdjax", _MODULES[name], name) if part))
+        return import_module(_MODULES[name])
     if name in _NAMES:
-        return getattr(import_module(f"dcdjax.{_NAMES[name]}"), name)
+        return getattr(import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
 
 
