@@ -1,6 +1,7 @@
-"""A command line enters; what it asks for is done and printed, errors in one line."""
+"""Parse the command line, run the command, and print errors in one line."""
 
 import argparse
+import inspect
 import os
 import signal
 import sys
@@ -51,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def script() -> None:
     """What the shell calls: `main`, and the end of the process."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Ctrl-C ends it at once, until there is something to be kept: see `shell.Patience`. An exception in
-        # the middle of an import has been seen to crash instead.
+        # Ctrl-C ends it at once, until there is something to be kept: see `terminal.Patience`. An exception
+        # in the middle of an import has been seen to crash instead.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         code = main()
@@ -116,8 +117,11 @@ def _whole(least: int) -> Any:
     return whole
 
 
+_natural, _positive = _whole(0), _whole(1)
+
+
 def _numbers(text: str) -> list[int]:
-    return [_whole(1)(part) for part in text.split(",")]
+    return [_positive(part) for part in text.split(",")]
 
 
 _numbers.__name__ = "number of topics"
@@ -132,236 +136,214 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-
-    def command(name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
-        return commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
+    for declare in (_demo, _fit, _neighbors, _topics, _explain, _evaluate, _export, _report):
+        description, _, examples = (inspect.getdoc(declare) or "").partition("\n\nExamples:\n")
+        command = commands.add_parser(
+            declare.__name__.removeprefix("_"),
+            help=description.partition(".\n")[0].removesuffix("."),
+            description=description,
+            epilog=f"examples:\n{examples}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-
-    _demo(command)
-    _fit(command)
-    _neighbors(command)
-    _topics(command)
-    _explain(command)
-    _evaluate(command)
-    _export(command)
-    _report(command)
+        if declare not in (_demo, _fit):
+            command.add_argument("model", metavar="MODEL", help="a folder that dcdjax fit wrote")
+        declare(command)
     return parser
-
-
-def _model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a folder that dcdjax fit wrote")
 
 
 def _json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=f"JSON instead of a table: {what}")
 
 
-def _demo(command: Any) -> None:
-    parser = command(
-        "demo",
-        "learn from the built-in corpus, what Python says of itself, and show what was learned",
-        "dcdjax demo",
-        "dcdjax demo --seed 3 -o my-demo",
-    )
-    parser.add_argument("-o", "--output", metavar="MODEL", default="dcdjax-demo",
-                        help="save it in this folder (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seed", type=_whole(0), default=0, help="of the starts (default: %(default)s)")
+# The docstring of each function below is the help of its command.
 
 
-def _fit(command: Any) -> None:
-    parser = command(
-        "fit",
-        "learn an embedding from text",
-        "dcdjax fit book.txt -o book --lowercase --pattern '\\w+' --topics 50",
-        "zcat articles.gz | dcdjax fit - -o articles --topics 300",
-        "dcdjax fit wikitext-2 -o wiki --drop '<unk>'",
-        "dcdjax fit --matrix similarities.npz -o graph",
-        "dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0",
-        "dcdjax fit articles.txt -o articles --checkpoint articles-under-way",
+def _demo(parser: argparse.ArgumentParser) -> None:
+    """Learn from the built-in corpus, what Python says of itself, and show what was learned.
+
+    Examples:
+      dcdjax demo
+      dcdjax demo --seed 3 -o my-demo
+    """
+    add = parser.add_argument
+    add("-o", "--output", metavar="MODEL", default="dcdjax-demo", help="save it here (default: %(default)s)")
+    add("--seed", type=_natural, default=0, help="of the starts (default: %(default)s)")
+
+
+def _fit(parser: argparse.ArgumentParser) -> None:
+    r"""Learn an embedding from text or from a matrix.
+
+    Examples:
+      dcdjax fit book.txt -o book --lowercase --pattern '\w+' --topics 50
+      zcat articles.gz | dcdjax fit - -o articles --topics 300
+      dcdjax fit wikitext-2 -o wiki --drop '<unk>'
+      dcdjax fit --matrix similarities.npz -o graph
+      dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0
+      dcdjax fit articles.txt -o articles --checkpoint articles-under-way
+    """
+    add = parser.add_argument
+    sources = "files or folders, gzipped or not; - for standard input; or python-docs, wikitext-2, text8"
+    add("corpus", metavar="CORPUS", nargs="*", help=sources)
+    add("-o", "--output", metavar="MODEL", required=True, help="the folder to save it in")
+    add("--matrix", metavar="FILE", help="learn from this symmetric matrix instead, .npz or Matrix Market")
+    add("--quiet", action="store_true", help="no bars")
+    _json(parser, "one object that says what was learned")
+
+    add = parser.add_argument_group("the text").add_argument
+    add("--window", type=_positive, help="largest distance of words near each other (default: 8)")
+    add("--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: harmonic")
+    add("--max-words", type=_positive, help="the most frequent words (default: 20000)")
+    add("--min-count", type=_positive, help="leave out words that occur less often")
+    add("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
+    add("--lowercase", action="store_true", default=None, help="turn words into lower case")
+    add("--pattern", metavar="REGEX", help="its matches are the words (default: what is between blanks)")
+    add("--documents", choices=("line", "file", "corpus"), help="where windows end (default: line)")
+    add("--subsample", type=float, metavar="T", help="word2vec's threshold, such as 1e-4")
+    add("--memory", type=float, metavar="GB", help="to count with (default: 2)")
+
+    add = parser.add_argument_group("the similarity").add_argument
+    add("--weighting", choices=("ppmi", "counts", "degree", "sinkhorn"), help="default: ppmi")
+    add("--context-exponent", type=float, help="below 1, PPMI of rare words is smaller (default: 0.75)")
+    add("--shift", type=float, help="taken off PPMI: fewer pairs, but surer ones (default: 0)")
+    add("--frequency-exponent", type=float, help="above 0, frequent words weigh more (default: 0.15)")
+
+    add = parser.add_argument_group("the solver").add_argument
+    preset = (
+        "sets all that is not given; paper: raw counts, flat windows, its own step, one random start of 200 "
+        "topics, no smoothing (default: %(default)s)"
     )
-    parser.add_argument("corpus", metavar="CORPUS", nargs="*", help="files or folders, gzipped or not; - for "
-                        "standard input; or python-docs, wikitext-2, text8")  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="the folder to save it in")
-    parser.add_argument("--matrix", metavar="FILE", help="learn from this symmetric matrix instead, .npz or "
-                        "Matrix Market")  # fmt: skip
-    group = parser.add_argument_group("the text")
-    group.add_argument("--window", type=_whole(1), help="the largest distance of words near each other "
-                       "(default: 8)")  # fmt: skip
-    group.add_argument(
-        "--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: harmonic"
-    )
-    group.add_argument("--max-words", type=_whole(1), help="the most frequent words (default: 20000)")
-    group.add_argument("--min-count", type=_whole(1), help="leave out words that occur less often")
-    group.add_argument("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
-    group.add_argument("--lowercase", action="store_true", default=None, help="turn words into lower case")
-    group.add_argument("--pattern", metavar="REGEX", help="words are its matches (default: what stands "
-                       "between blanks)")  # fmt: skip
-    group.add_argument(
-        "--documents", choices=("line", "file", "corpus"), help="where windows end (default: line)"
-    )
-    group.add_argument("--subsample", type=float, metavar="T", help="word2vec's threshold, such as 1e-4")
-    group.add_argument("--memory", type=float, metavar="GB", help="to count with (default: 2)")
-    group = parser.add_argument_group("the similarity")
-    group.add_argument("--weighting", choices=("ppmi", "counts", "degree", "sinkhorn"),
-                       help="default: ppmi")  # fmt: skip
-    group.add_argument("--context-exponent", type=float, help="of PPMI, below 1 for less weight on chance "
-                       "meetings of rare words (default: 0.75)")  # fmt: skip
-    group.add_argument("--shift", type=float, help="taken off PPMI before clipping: fewer pairs, but surer "
-                       "ones (default: 0)")  # fmt: skip
-    group.add_argument("--frequency-exponent", type=float, help="of PPMI, above 0 for more weight on "
-                       "frequent words (default: 0.15)")  # fmt: skip
-    group = parser.add_argument_group("the solver")
-    group.add_argument("--preset", choices=("default", "paper"), default="default", help="what holds for all "
-                       "that is not given; paper: raw counts, flat windows, its own step, one random start "
-                       "of 200 topics, not smoothed (default: %(default)s)")  # fmt: skip
-    group.add_argument("--topics", type=_numbers, metavar="N[,N]", help="how many; several: starts of each "
-                       "number (default: 200,500, or a tenth of the words)")  # fmt: skip
-    group.add_argument("--start", choices=("spectral", "random"), help="default: spectral")
-    group.add_argument("--restarts", type=_whole(1), help="how many starts, of each number of topics "
-                       "(default: four in all, for a matrix one)")  # fmt: skip
-    group.add_argument("--combine", choices=("consensus", "best", "reduced"), default="consensus",
-                       help="what several starts make; reduced: a consensus with as many topics as one start "
-                       "(default: %(default)s)")  # fmt: skip
-    group.add_argument("--smoothing", type=float, metavar="A", help="a word that occurs A times takes half "
-                       "of its topics from its neighbors (default: 20, for a matrix 0)")  # fmt: skip
-    group.add_argument("--step", choices=("exact", "relaxed"), help="relaxed: the paper's (default: exact)")
-    group.add_argument("--tol", type=float, help="stop when the relative change of W is no more than this "
-                       "(default: 0.03, for a matrix 0.001)")  # fmt: skip
-    group.add_argument("--max-steps", type=_whole(1), help="stop after so many at the latest (default: "
-                       "200, for a matrix 500)")  # fmt: skip
-    group.add_argument("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
-    group.add_argument("--seed", type=_whole(0), default=0, help="default: %(default)s")
-    group.add_argument("--cores", type=_whole(1), help="how many to use (default: all)")
-    group = parser.add_argument_group("checkpoints")
-    group.add_argument("--checkpoint", metavar="FOLDER", help="save in this folder while it solves; the same "
-                       "command goes on from there. It may be deleted once all is done")  # fmt: skip
-    group.add_argument("--checkpoint-every", type=float, metavar="SECONDS", default=30.0,
-                       help="between saves (default: %(default)g)")  # fmt: skip
-    group = parser.add_argument_group(
+    add("--preset", choices=("default", "paper"), default="default", help=preset)
+    topics = "how many; several: starts of each number (default: 200,500, or a tenth of the words)"
+    add("--topics", type=_numbers, metavar="N[,N]", help=topics)
+    add("--start", choices=("spectral", "random"), help="default: spectral")
+    restarts = "starts of each number of topics (default: four in all, for a matrix one)"
+    add("--restarts", type=_positive, help=restarts)
+    combine = "what several starts make; reduced: with as many topics as one start (default: %(default)s)"
+    add("--combine", choices=("consensus", "best", "reduced"), default="consensus", help=combine)
+    smoothing = "words that occur A times take half of their topics from neighbors (default: 20, matrix: 0)"
+    add("--smoothing", type=float, metavar="A", help=smoothing)
+    add("--step", choices=("exact", "relaxed"), help="relaxed: the paper's (default: exact)")
+    add("--tol", type=float, help="stop when W changes less, relatively (default: 0.03, matrix: 0.001)")
+    add("--max-steps", type=_positive, help="stop after so many (default: 200, matrix: 500)")
+    add("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
+    add("--seed", type=_natural, default=0, help="default: %(default)s")
+    add("--cores", type=_positive, help="how many to use (default: all)")
+
+    add = parser.add_argument_group("checkpoints").add_argument
+    folder = "save in this folder while solving; the same command goes on from there. Delete it at the end"
+    add("--checkpoint", metavar="FOLDER", help=folder)
+    between = "between saves (default: %(default)g)"
+    add("--checkpoint-every", type=float, metavar="SECONDS", default=30.0, help=between)
+
+    add = parser.add_argument_group(
         "several processes",
         "Each is given the same command but for its rank. Of a --matrix that dcdjax saved, each loads the "
         "rows of its own devices only. The first one writes the model.",
-    )
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="where rank 0 is reached by all")
-    group.add_argument("--processes", type=_whole(1), help="how many there are")
-    group.add_argument("--rank", type=_whole(0), help="of this one, from 0")
-    group.add_argument("--distributed", action="store_true", help="the three as the environment says: "
-                       "that of SLURM, Open MPI or a TPU pod")  # fmt: skip
-    group.add_argument("--timeout", type=float, metavar="SECONDS", help="for another process to appear, or "
-                       "to answer (default: 60)")  # fmt: skip
-    parser.add_argument("--quiet", action="store_true", help="no bars")
-    _json(parser, "one object that says what was learned")
+    ).add_argument
+    add("--coordinator", metavar="HOST:PORT", help="where all reach rank 0")
+    add("--processes", type=_positive, help="how many there are")
+    add("--rank", type=_natural, help="of this one, from 0")
+    add("--distributed", action="store_true", help="the three as SLURM, Open MPI or a TPU pod says")
+    add("--timeout", type=float, metavar="SECONDS", help="to wait for another process (default: 60)")
 
 
-def _neighbors(command: Any) -> None:
-    parser = command(
-        "neighbors",
-        "the words with the largest P(neighbor | word)",
-        "dcdjax neighbors MODEL thread",
-        "dcdjax neighbors MODEL king queen --together -k 20",
-        "dcdjax neighbors MODEL monday --among tuesday march june",
-        "cut -f1 words.tsv | dcdjax neighbors MODEL - --json",
-    )
-    _model(parser)
-    parser.add_argument("words", metavar="WORD", nargs="+", help="- for words from standard input, one a "
-                        "line; -- before words that begin with -")  # fmt: skip
-    parser.add_argument("-k", type=_whole(1), default=10, help="how many (default: %(default)s)")
-    parser.add_argument(
-        "--among", metavar="WORD", nargs="+", help="choose from these words only; stands after the words"
-    )
-    parser.add_argument("--together", action="store_true",
-                        help="all words as one question: the mean of their distributions")  # fmt: skip
+def _neighbors(parser: argparse.ArgumentParser) -> None:
+    """Show the words with the largest P(neighbor | word).
+
+    Examples:
+      dcdjax neighbors MODEL thread
+      dcdjax neighbors MODEL king queen --together -k 20
+      dcdjax neighbors MODEL monday --among tuesday march june
+      cut -f1 words.tsv | dcdjax neighbors MODEL - --json
+    """
+    add = parser.add_argument
+    words = "- for words from standard input, one a line; -- before words that begin with -"
+    add("words", metavar="WORD", nargs="+", help=words)
+    add("-k", type=_positive, default=10, help="how many (default: %(default)s)")
+    add("--among", metavar="WORD", nargs="+", help="choose from these words only; stands after the words")
+    add("--together", action="store_true", help="all words as one question: the mean of their distributions")
     _json(parser, "an object a line for each question")
 
 
-def _topics(command: Any) -> None:
-    parser = command(
-        "topics",
-        "the topics: their weight P(topic), their words, and how well those go together: the mean NPMI of "
-        "the words shown, from -1 (never near each other) over 0 (by chance) to 1",
-        "dcdjax topics MODEL",
-        "dcdjax topics MODEL --sort weight -n 10 -k 15",
-        "dcdjax topics MODEL --of thread",
-    )
-    _model(parser)
-    parser.add_argument("-k", type=_whole(1), default=10, help="words of each (default: %(default)s)")
-    parser.add_argument("-n", type=_whole(1), default=20, help="how many topics (default: %(default)s)")
-    parser.add_argument("--of", metavar="WORD", help="those with the largest P(topic | word)")
-    parser.add_argument("--start", type=_whole(0), metavar="NUMBER",
-                        help="of a consensus, the topics of this start only, counted from 0")  # fmt: skip
-    parser.add_argument("--sort", choices=("weight", "coherence"), help="default: coherence, where "
-                        "it is known. The heaviest topic is often one of rare words")  # fmt: skip
+def _topics(parser: argparse.ArgumentParser) -> None:
+    """Show the topics: their weight P(topic), their coherence and their words.
+
+    The coherence is the mean NPMI of the words shown. It is 1 for words that only occur together, 0 for words
+    that meet by chance, and -1 for words that are never near each other.
+
+    Examples:
+      dcdjax topics MODEL
+      dcdjax topics MODEL --sort weight -n 10 -k 15
+      dcdjax topics MODEL --of thread
+    """
+    add = parser.add_argument
+    add("-k", type=_positive, default=10, help="words of each (default: %(default)s)")
+    add("-n", type=_positive, default=20, help="how many topics (default: %(default)s)")
+    add("--of", metavar="WORD", help="those with the largest P(topic | word)")
+    add("--start", type=_natural, metavar="NUMBER", help="topics of this start only, counted from 0")
+    sort = "default: coherence, where it is known. The heaviest topic is often one of rare words"
+    add("--sort", choices=("weight", "coherence"), help=sort)
     _json(parser, "an object a line for each topic")
 
 
-def _explain(command: Any) -> None:
-    parser = command(
-        "explain",
-        "the topics that make two words similar",
-        "dcdjax explain MODEL thread lock",
-        "dcdjax explain MODEL thread lock -k 3 --json",
-    )
-    _model(parser)
+def _explain(parser: argparse.ArgumentParser) -> None:
+    """Show the topics that make two words similar.
+
+    Examples:
+      dcdjax explain MODEL thread lock
+      dcdjax explain MODEL thread lock -k 3 --json
+    """
     parser.add_argument("word", metavar="WORD")
     parser.add_argument("other", metavar="WORD")
-    parser.add_argument("-k", type=_whole(1), default=5, help="how many topics (default: %(default)s)")
+    parser.add_argument("-k", type=_positive, default=5, help="how many topics (default: %(default)s)")
     _json(parser, "one object; all its contributions sum to the similarity if -k is large enough")
 
 
-def _evaluate(command: Any) -> None:
-    parser = command(
-        "evaluate",
-        "score against human judgments of words",
-        "dcdjax evaluate MODEL --pairs wordsim353.tsv simlex999.txt",
-        "dcdjax evaluate MODEL --analogies questions-words.txt --lowercase --json",
-        "dcdjax evaluate MODEL --categories animals.tsv",
-    )
-    _model(parser)
-    parser.add_argument("--pairs", metavar="FILE", nargs="+", default=[],
-                        help="word, word, human score a line: Spearman's correlation")  # fmt: skip
-    parser.add_argument("--analogies", metavar="FILE", nargs="+", default=[], help="four words a line, in "
-                        "sections, as Google's: accuracy")  # fmt: skip
-    parser.add_argument("--categories", metavar="FILE", nargs="+", default=[], help="word, tab, category "
-                        "a line: purity of clusters")  # fmt: skip
+def _evaluate(parser: argparse.ArgumentParser) -> None:
+    """Score a model against human judgments of words.
+
+    Examples:
+      dcdjax evaluate MODEL --pairs wordsim353.tsv simlex999.txt
+      dcdjax evaluate MODEL --analogies questions-words.txt --lowercase --json
+      dcdjax evaluate MODEL --categories animals.tsv
+    """
+    files = {
+        "--pairs": "word, word, human score a line: Spearman's correlation",
+        "--analogies": "four words a line, in sections, as Google's: accuracy",
+        "--categories": "word, tab, category a line: purity of clusters",
+    }
+    for name, content in files.items():
+        parser.add_argument(name, metavar="FILE", nargs="+", default=[], help=content)
     parser.add_argument("--lowercase", action="store_true", help="look words up in lower case")
     _json(parser, "an object a line for each file")
 
 
-def _export(command: Any) -> None:
-    parser = command(
-        "export",
-        "write words and vectors for other tools",
-        "dcdjax export MODEL vectors.txt",
-        "dcdjax export MODEL vectors.bin --format word2vec-binary --scaled",
-        "dcdjax export MODEL projector --format projector",
-    )
-    _model(parser)
-    parser.add_argument("path", metavar="PATH", help="the file to write, - for standard output; a "
-                        "folder for the projector")  # fmt: skip
-    parser.add_argument("--format", choices=("word2vec", "word2vec-binary", "numpy", "projector"),
-                        default="word2vec", help="default: %(default)s")  # fmt: skip
-    parser.add_argument("--scaled", action="store_true",
-                        help="W / sqrt(s) instead of W, whose dot products are Shat (gensim compares by "
-                        "cosine, and finds other neighbors)")  # fmt: skip
+def _export(parser: argparse.ArgumentParser) -> None:
+    """Write words and vectors for other tools.
+
+    Examples:
+      dcdjax export MODEL vectors.txt
+      dcdjax export MODEL vectors.bin --format word2vec-binary --scaled
+      dcdjax export MODEL projector --format projector
+    """
+    add = parser.add_argument
+    add("path", metavar="PATH", help="file to write, - for standard output; a folder for the projector")
+    formats = ("word2vec", "word2vec-binary", "numpy", "projector")
+    add("--format", choices=formats, default="word2vec", help="default: %(default)s")
+    scaled = "W / sqrt(s) instead of W, whose dot products are Shat (gensim compares by cosine instead)"
+    add("--scaled", action="store_true", help=scaled)
 
 
-def _report(command: Any) -> None:
-    parser = command(
-        "report",
-        "write a page to explore it in a browser: one file, which needs no network",
-        "dcdjax report MODEL -o report.html",
-        "dcdjax report MODEL -o small.html --max-words 5000 --neighbors 10",
-    )
-    _model(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", required=True,
-                        help="the file to write, - for standard output")  # fmt: skip
-    parser.add_argument("--title", help="what stands above it (default: the name of the corpus)")
-    parser.add_argument("--max-words", type=_whole(1),
-                        help="the most frequent words, of which it tells (default: 20000)")  # fmt: skip
-    parser.add_argument("--neighbors", type=_whole(1), metavar="K", help="of each word (default: 20)")
-    parser.add_argument("--quiet", action="store_true", help="no bars")
+def _report(parser: argparse.ArgumentParser) -> None:
+    """Write a page to explore a model in a browser: one file, which needs no network.
+
+    Examples:
+      dcdjax report MODEL -o report.html
+      dcdjax report MODEL -o small.html --max-words 5000 --neighbors 10
+    """
+    add = parser.add_argument
+    add("-o", "--output", metavar="FILE", required=True, help="file to write, - for standard output")
+    add("--title", help="what stands above it (default: the name of the corpus)")
+    add("--max-words", type=_positive, help="show the most frequent words only (default: 20000)")
+    add("--neighbors", type=_positive, metavar="K", help="of each word (default: 20)")
+    add("--quiet", action="store_true", help="no bars")
