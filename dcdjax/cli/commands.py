@@ -1,4 +1,4 @@
-"""The arguments of a command enter; it is done and printed."""
+"""Run the commands, and print what they find."""
 
 import json
 import os
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 # What `count` needs at least, in units of 10^9 bytes.
 _LEAST_MEMORY = 0.54
+# Options that `fit` has under the same name.
+_FIT_OPTIONS = (
+    *("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern", "documents"),
+    *("subsample", "preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start"),
+    *("restarts", "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation"),
+    *("checkpoint", "checkpoint_every"),
+)
 
 
 def fit(chosen: Namespace) -> int:
@@ -48,14 +55,9 @@ def fit(chosen: Namespace) -> int:
         source = (similarity.mapped if one_of_several else similarity.read)(chosen.matrix)
     else:
         source = corpus(chosen.corpus)
-    names = ("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern",
-             "documents", "subsample")  # fmt: skip
-    counting = {name: value for name in names if (value := getattr(chosen, name)) is not None}
+    options = {name: value for name in _FIT_OPTIONS if (value := getattr(chosen, name)) is not None}
     if chosen.memory is not None:
-        counting["memory"] = int(chosen.memory * 1e9)
-    names = ("preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start", "restarts",
-             "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation", "checkpoint",
-             "checkpoint_every")  # fmt: skip
+        options["memory"] = int(chosen.memory * 1e9)
     quiet = chosen.quiet or not processes.is_first()
     with Bars() as bars, Patience(None if quiet else bars) as patience:
         embedding = fitting.fit(
@@ -63,8 +65,7 @@ def fit(chosen: Namespace) -> int:
             num_topics=chosen.topics,
             key=chosen.seed,
             progress=_saying_where_it_goes_on(patience.tell),
-            **{name: getattr(chosen, name) for name in names},
-            **counting,
+            **options,
         )
         bars.close()
         patience.end()
@@ -121,23 +122,19 @@ def topics(chosen: Namespace) -> int:
             )
         first = sum(embedding.starts[: chosen.start])
         found = found[first : first + embedding.starts[chosen.start]]
-    shares = {topic.number: topic.weight for topic in found}
+    shares, heading = {topic.number: topic.weight for topic in found}, "weight"
+    sort = chosen.sort or ("weight" if embedding.coherence is None else "coherence")
     if chosen.of is not None:
-        row = embedding[chosen.of]
-        shares = {topic.number: float(row[topic.number]) for topic in found}
         if chosen.sort is not None:
             raise ValueError("--sort: the topics of a word are sorted by P(topic | word)")
-    by_coherence = chosen.sort == "coherence" or (chosen.sort is None and embedding.coherence is not None)
-    if chosen.of is not None or not by_coherence:
-        found = sorted(found, key=lambda topic: -shares[topic.number])[: chosen.n]
-    else:
-        if embedding.coherence is None:
-            raise ValueError("--sort coherence: the model was not learned from counts, its topics have none")
-        found = sorted(found, key=lambda topic: -(topic.coherence or 0))[: chosen.n]
-    rows = [("topic", "weight", "NPMI", "words")]
-    if chosen.of is not None:
-        rows = [("topic", f"P(topic | {shown(chosen.of)})", "NPMI", "words")]
-    for topic in found:
+        row = embedding[chosen.of]
+        shares = {topic.number: float(row[topic.number]) for topic in found}
+        sort, heading = "weight", f"P(topic | {shown(chosen.of)})"
+    if sort == "coherence" and embedding.coherence is None:
+        raise ValueError("--sort coherence: the model was not learned from counts, its topics have none")
+    found.sort(key=lambda topic: -((topic.coherence or 0) if sort == "coherence" else shares[topic.number]))
+    rows = [("topic", heading, "NPMI", "words")]
+    for topic in found[: chosen.n]:
         share = shares[topic.number]
         if chosen.json:
             extra = {} if chosen.of is None else {"probability": share}
@@ -171,17 +168,20 @@ def evaluate(chosen: Namespace) -> int:
 
     vectors = scores.as_vectors(_load(chosen.model))
     rows = [("file", "measure", "score", "used", "not in vocabulary")]
-    for path in chosen.pairs:
-        result = scores.word_pairs(vectors, path, lowercase=chosen.lowercase)
-        rows.append(_scored(path, "Spearman", result.spearman, result.num_pairs, result.num_missing, chosen))
-    for path in chosen.analogies:
-        result = scores.analogies(vectors, path, lowercase=chosen.lowercase)
-        rows.append(
-            _scored(path, "accuracy", result.accuracy, result.num_questions, result.num_missing, chosen)
-        )
-    for path in chosen.categories:
-        result = scores.categorization(vectors, path, lowercase=chosen.lowercase)
-        rows.append(_scored(path, "purity", result.purity, result.num_words, result.num_missing, chosen))
+    kinds = (
+        (chosen.pairs, scores.word_pairs, "Spearman", "num_pairs"),
+        (chosen.analogies, scores.analogies, "accuracy", "num_questions"),
+        (chosen.categories, scores.categorization, "purity", "num_words"),
+    )
+    for paths, compare, measure, counted in kinds:
+        for path in paths:
+            result: Any = compare(vectors, path, lowercase=chosen.lowercase)
+            score, used = getattr(result, measure.lower()), getattr(result, counted)
+            rows.append((path, measure, f"{score:.4f}", str(used), str(result.num_missing)))
+            if chosen.json:
+                value = None if score != score else score  # JSON knows no NaN
+                found = {"file": path, "measure": measure.lower(), "score": value, "used": used}
+                _print_json({**found, "missing": result.num_missing})
     if not chosen.json:
         print(table(rows, right=[2, 3, 4]))
     return 0
@@ -295,14 +295,3 @@ def print_explained(word: str, other: str, similarity: float, shares: Sequence[A
     rest = max(0.0, similarity - sum(one.probability for one in shares))
     rows.append(("others", f"{rest:.6f}", f"{rest / whole:.0%}", ""))
     print(table([("topic", "part", "", "words"), *rows], right=[0, 1, 2]))
-
-
-def _scored(
-    path: str, measure: str, score: float, used: int, missing: int, chosen: Namespace
-) -> tuple[str, str, str, str, str]:
-    if chosen.json:
-        value = None if score != score else score  # JSON knows no NaN
-        _print_json(
-            {"file": path, "measure": measure.lower(), "score": value, "used": used, "missing": missing}
-        )
-    return (path, measure, f"{score:.4f}", str(used), str(missing))
