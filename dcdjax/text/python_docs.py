@@ -9,6 +9,8 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
+import itertools
+import math
 import platform
 import re
 import sysconfig
@@ -39,8 +41,10 @@ _PROSE_DIRECTIVE = re.compile(
     r"\.\. (?:admonition|attention|caution|deprecated|hint|important|note|seealso|tip|version\w+|warning):: *"
 )
 _UNDERLINE = re.compile(r"([^\w\s.])\1{2,}")
-_BORDER = re.compile(r"[=~-]{2,}(?: +[=~-]{2,})+|\+[-=+]+\+")
-_LISTING = re.compile(r">>>|\.\.\. |\.\.\.$|\$ |\||@\w|(?:In|Out) ?\[\d*\]:|.*::=")
+# The first line of an example or of a table.
+_BLOCK = re.compile(
+    r">>>|\.\.\. |\.\.\.$|\$ |\||@\w|(?:In|Out) ?\[\d*\]:|.*::=|[=~-]{2,}(?: +[=~-]{2,})+$|\+[-=+]+\+$"
+)
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-z]|#)[.)]) +")
 # Labels before a description: `:param x:`, `x (int):`, `x -- `, `f(x) -> `, and in See Also `f, g : `.
 _LABEL = re.compile(
@@ -140,7 +144,8 @@ def _documentation(file: Path) -> Iterator[str]:
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError, OSError):  # null bytes are a ValueError to older Pythons
         return
-    for node in _statements(tree):
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Expr | ast.Assign))
+    for node in sorted(statements, key=lambda node: node.lineno):
         match node:
             case ast.Expr(ast.Constant() as value):
                 name = "docstring"
@@ -156,38 +161,25 @@ def _documentation(file: Path) -> Iterator[str]:
                     yield part.value
 
 
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
-            yield child
-            yield from _statements(child)
-
-
 def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield indentation and content of lines outside of headings, listings, tables and references."""
     lines = [*(line.rstrip() for line in inspect.cleandoc(text).splitlines()), ""]
-    listing: int | None = None  # lines indented deeper than this belong to a listing
-    example = references = False
-    table_end = -1
-    for n, line in enumerate(lines):
+    listing = math.inf  # lines indented deeper than this belong to a listing
+    block = references = False  # a block ends with an empty line, the references with the next heading
+    for line, below in itertools.pairwise(lines):
         content = line.lstrip()
         indent = len(line) - len(content)
-        if not content:
-            example = False
-            yield 0, ""
+        if content and indent > listing:
             continue
-        if listing is not None and indent > listing:
-            continue
-        listing = None
-        if _UNDERLINE.fullmatch(lines[n + 1].strip()):
+        block = block and content != ""
+        listing = math.inf if content else listing
+        if _UNDERLINE.fullmatch(below.strip()):
             references = content.lower() in _REFERENCES
             yield 0, ""
-        elif n <= table_end or example or references or _UNDERLINE.fullmatch(content):
+        elif not content or block or references or _UNDERLINE.fullmatch(content):
             yield 0, ""
-        elif _BORDER.fullmatch(content):
-            table_end = _end_of_table(lines, n)
-        elif _LISTING.match(content):
-            example = True
+        elif _BLOCK.match(content):
+            block = True
         elif directive := _PROSE_DIRECTIVE.match(content):
             yield indent, f"* {content[directive.end() :]}"  # continues indented, as a list item does
         elif _DIRECTIVE.match(content):
@@ -196,14 +188,7 @@ def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
             if content.endswith("::") or content.lower() in _REFERENCES:
                 listing = indent
             yield indent, content
-
-
-def _end_of_table(lines: list[str], start: int) -> int:
-    """Return the next border with an empty line below it, or else the next empty line."""
-    for n in range(start + 1, len(lines) - 1):
-        if not lines[n + 1] and _BORDER.fullmatch(lines[n].strip()):
-            return n
-    return lines.index("", start)
+    yield 0, ""
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -212,17 +197,16 @@ def _paragraphs(text: str) -> Iterator[str]:
     first = rest = 0  # indentation of the paragraph's first line and of its others
     hanging = False  # whether the others may be indented deeper
     for indent, content in _prose_lines(text):
-        deeper = len(paragraph) == 1 and content != "" and indent > first
         bullet, label = _BULLET.match(content), _LABEL.match(content)
+        deeper = len(paragraph) == 1 and content != "" and indent > first
         if paragraph and content and not bullet and not label:
             typed = hanging and len(paragraph[0].split()) <= 4 and content[0].isupper()
-            if indent == (first if len(paragraph) == 1 else rest) or (deeper and hanging and not typed):
+            if indent == rest or (deeper and hanging and not typed):
                 paragraph.append(content)
                 rest = indent
                 continue
             hanging = hanging and not typed
-        term = deeper and not hanging and paragraph[0][-1] not in ".!?"
-        if paragraph and not term:
+        if paragraph and not (deeper and not hanging and paragraph[0][-1] not in ".!?"):
             yield " ".join(paragraph)
         # A column of a table without borders is a paragraph of its own.
         *columns, last = re.split(r" {3,}", content)
