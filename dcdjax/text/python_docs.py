@@ -34,7 +34,7 @@ _FUNCTION_WORD = re.compile(
     r"|are|was|were|ha[sd]|have|do|does|can|could|will|would|should|must|may|might|but|so|such|only|also|any"
     r"|each|every|all|no|some|you|we|your|our|one|more|most|other|same|between|through|over"
 )
-_REFERENCES = {"references", "references:", "reference", "bibliography"}
+_REFERENCES = {"references", "reference", "bibliography"}
 
 _DIRECTIVE = re.compile(r"\.\.(?: |$)")
 _PROSE_DIRECTIVE = re.compile(
@@ -55,7 +55,6 @@ _LABEL = re.compile(
 
 _WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
 _IDENTIFIER = re.compile(r"[~!@]?(?:\w+\.)*(\w+)(?:\(.*\))?")
-_OPERATOR = re.compile(r"[-+*/%|<>=:!^@]*[=<>+*/%|^@][-+*/%|<>=:!^@]*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)[)\]\"'*]*\s+")
 
 
@@ -185,8 +184,7 @@ def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
         elif _DIRECTIVE.match(content):
             listing = indent
         else:
-            if content.endswith("::") or content.lower() in _REFERENCES:
-                listing = indent
+            listing = indent if content.endswith("::") else listing
             yield indent, content
     yield 0, ""
 
@@ -199,19 +197,13 @@ def _paragraphs(text: str) -> Iterator[str]:
     for indent, content in _prose_lines(text):
         bullet, label = _BULLET.match(content), _LABEL.match(content)
         deeper = len(paragraph) == 1 and content != "" and indent > first
-        if paragraph and content and not bullet and not label:
-            typed = hanging and len(paragraph[0].split()) <= 4 and content[0].isupper()
-            if indent == rest or (deeper and hanging and not typed):
-                paragraph.append(content)
-                rest = indent
-                continue
-            hanging = hanging and not typed
+        if paragraph and content and not bullet and not label and (indent == rest or (deeper and hanging)):
+            paragraph.append(content)
+            rest = indent
+            continue
         if paragraph and not (deeper and not hanging and paragraph[0][-1] not in ".!?"):
             yield " ".join(paragraph)
-        # A column of a table without borders is a paragraph of its own.
-        *columns, last = re.split(r" {3,}", content)
-        yield from columns
-        paragraph = [last] if last else []
+        paragraph = [content] if content else []
         first = rest = indent
         hanging = bool(bullet) or (label is not None and not label[0].endswith(" : "))
 
@@ -235,16 +227,13 @@ def _words(sentence: str) -> list[str]:
     for token in sentence.split():
         core = token.strip("\"'`*_.,;:!?()[]{}<>-|\\").lower()
         if not core:
-            num_tokens += bool(_OPERATOR.fullmatch(token))
             continue
         num_tokens += 1
-        if _WORD.fullmatch(core):
-            parts, weight = [core], 1.0
+        if all(map(_WORD.fullmatch, core.split("/"))):
+            parts, weight = core.split("/"), 1.0
         elif (identifier := _IDENTIFIER.fullmatch(core)) and re.fullmatch(r"[a-z_]+", identifier[1]):
             # An identifier counts half: a sentence may have some, a line of code consists of them.
             parts, weight = identifier[1].split("_"), 0.5
-        elif all(map(_WORD.fullmatch, core.split("/"))):
-            parts, weight = core.split("/"), 1.0
         else:
             continue
         parts = [part for part in parts if len(part) > 1 or part == "a"]  # other letters are variables
