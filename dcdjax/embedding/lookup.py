@@ -21,6 +21,11 @@ _PART = 32
 # Fills up a query that has fewer words than the others in its batch.
 NO_WORD = -1
 
+Factor = Float[Array, "words topics"]  # W, rows on the simplex
+Sizes = Float[Array, " topics"]  # s, the column sums of W, from `topic_sizes`
+Mask = Bool[Array, " words"] | None  # True for the words to choose from; None means all words
+Pair = Int[Array, " pairs"]  # one word of each pair
+
 
 class Ranked(NamedTuple):
     """The largest values of each query in falling order, and their indices."""
@@ -30,19 +35,14 @@ class Ranked(NamedTuple):
 
 
 @jax.jit
-def topic_sizes(W: Float[Array, "words topics"]) -> Float[Array, " topics"]:
+def topic_sizes(W: Factor) -> Sizes:
     """Return s_k = sum_v W_vk, at least the smallest normal number, so that an empty topic divides safely."""
     return jnp.maximum(jnp.sum(W, axis=0), jnp.finfo(W.dtype).tiny)
 
 
 @partial(jax.jit, static_argnames="k")
 def nearest_to_words(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    words: Int[Array, "queries words_per_query"],
-    among: Bool[Array, " words"] | None,
-    *,
-    k: int,
+    W: Factor, s: Sizes, words: Int[Array, "queries words_per_query"], among: Mask, *, k: int
 ) -> Ranked:
     """Find the k words j with the largest Shat_ij, averaged over the words i of each query.
 
@@ -52,7 +52,7 @@ def nearest_to_words(
       W: rows on the simplex.
       s: the column sums of W, from `topic_sizes`.
       words: the word indices of each query, filled up with NO_WORD.
-      among: True for the words to choose from; None means all words.
+      among: the words to choose from.
       k: the number of results for each query.
 
     Returns:
@@ -67,12 +67,7 @@ def nearest_to_words(
 
 @partial(jax.jit, static_argnames="k")
 def nearest_to_rows(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    rows: Float[Array, "queries topics"],
-    among: Bool[Array, " words"] | None,
-    *,
-    k: int,
+    W: Factor, s: Sizes, rows: Float[Array, "queries topics"], among: Mask, *, k: int
 ) -> Ranked:
     """Find the nearest words as `nearest_to_words` does, for any rows P(topic | query)."""
     # With the default precision a GPU rounds the factors to ten bits.
@@ -108,54 +103,37 @@ def largest(scores: Float[Array, "queries words"], k: int) -> Ranked:
 
 
 @jax.jit
-def contributions(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    first: Int[Array, " pairs"],
-    second: Int[Array, " pairs"],
-) -> Float[Array, "pairs topics"]:
+def contributions(W: Factor, s: Sizes, first: Pair, second: Pair) -> Float[Array, "pairs topics"]:
     """Return W_ik W_jk / s_k for each pair: what each topic adds to Shat_ij."""
     return W[first] * (W[second] / s[None, :])
 
 
 @jax.jit
-def pair_similarity(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    first: Int[Array, " pairs"],
-    second: Int[Array, " pairs"],
-) -> Float[Array, " pairs"]:
+def pair_similarity(W: Factor, s: Sizes, first: Pair, second: Pair) -> Float[Array, " pairs"]:
     """Return Shat_ij for each pair."""
     return jnp.sum(contributions(W, s, first, second), axis=1)
 
 
 @partial(jax.jit, static_argnames="k")
-def top_contributions(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    first: Int[Array, " pairs"],
-    second: Int[Array, " pairs"],
-    *,
-    k: int,
-) -> Ranked:
+def top_contributions(W: Factor, s: Sizes, first: Pair, second: Pair, *, k: int) -> Ranked:
     """Find the k topics that add most to Shat_ij for each pair, and what each adds."""
     return largest(contributions(W, s, first, second), k)
 
 
 @partial(jax.jit, static_argnames="k")
-def topics_of_words(W: Float[Array, "words topics"], *, k: int) -> Ranked:
+def topics_of_words(W: Factor, *, k: int) -> Ranked:
     """Find the k topics with the largest P(topic | word) for each word."""
     return largest(W, k)
 
 
 @partial(jax.jit, static_argnames="k")
-def words_of_topics(W: Float[Array, "words topics"], s: Float[Array, " topics"], *, k: int) -> Ranked:
+def words_of_topics(W: Factor, s: Sizes, *, k: int) -> Ranked:
     """Find the k words with the largest P(word | topic) = W_ik / s_k for each topic."""
     return largest((W / s[None, :]).T, k)
 
 
 @jax.jit
-def topic_similarity(W: Float[Array, "words topics"]) -> Float[Array, "topics topics"]:
+def topic_similarity(W: Factor) -> Float[Array, "topics topics"]:
     """Return the cosine of every two columns of W: 1 for the same words, 0 for topics that share no word."""
     lengths = jnp.sqrt(jnp.maximum(jnp.sum(W * W, axis=0), jnp.finfo(W.dtype).tiny))
     columns = W / lengths[None, :]

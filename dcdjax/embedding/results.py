@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 
 from dcdjax.embedding import lookup
+from dcdjax.embedding.lookup import Factor, Sizes
 
 # Queries in one batch. A larger product is faster until its scores leave the cache; 256 is among the fastest
 # of 64 to 512 for 20,000 words. With more words the batch shrinks, so that it has at most _MAX_SCORES scores.
@@ -56,8 +57,8 @@ class Neighbors(NamedTuple):
 
 
 def nearest_indices(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
+    W: Factor,
+    s: Sizes,
     queries: Int[np.ndarray, "queries words_per_query"],
     k: int,
     *,
@@ -129,9 +130,7 @@ def neighbors_as_words(words: np.ndarray, found: Neighbors) -> list[list[WordPro
     return [flat[row * width : row * width + end] for row, end in enumerate(found.lengths.tolist())]
 
 
-def pair_similarity(
-    W: Float[Array, "words topics"], s: Float[Array, " topics"], first: np.ndarray, second: np.ndarray
-) -> np.ndarray:
+def pair_similarity(W: Factor, s: Sizes, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return Shat_ij for each pair of word indices."""
     result = np.empty(first.size, W.dtype)
     for part, size, pairs in _pair_batches(W.shape[0], first, second):
@@ -140,11 +139,7 @@ def pair_similarity(
 
 
 def top_contributions(
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    first: np.ndarray,
-    second: np.ndarray,
-    k: int,
+    W: Factor, s: Sizes, first: np.ndarray, second: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the k largest W_ik W_jk / s_k of each pair, and their topics, each as (pairs, k)."""
     values, topics = np.empty((first.size, k), W.dtype), np.empty((first.size, k), np.int32)
@@ -167,9 +162,7 @@ def _pair_batches(
         yield part, size, [np.pad(indices[part], padding) for indices in (first, second)]
 
 
-def top_words(
-    W: Float[Array, "words topics"], s: Float[Array, " topics"], k: int
-) -> tuple[np.ndarray, np.ndarray]:
+def top_words(W: Factor, s: Sizes, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k largest P(word | topic) of each topic, and the word indices, each as (topics, k)."""
     num_words, num_topics = W.shape
     num_results = min(next_power_of_two(max(k, _MIN_RESULTS)), num_words)
@@ -182,13 +175,7 @@ def top_words(
     return probabilities, indices
 
 
-def topics(
-    words: np.ndarray,
-    W: Float[Array, "words topics"],
-    s: Float[Array, " topics"],
-    k: int,
-    coherence: np.ndarray | None,
-) -> list[Topic]:
+def topics(words: np.ndarray, W: Factor, s: Sizes, k: int, coherence: np.ndarray | None) -> list[Topic]:
     """Describe every topic by its k most probable words.
 
     Args:
