@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dcdjax.util import files
+from dcdjax.util import checks, files
 
 ExportFormat = Literal["word2vec", "word2vec-binary", "numpy", "projector"]
 
@@ -39,8 +39,7 @@ def write(
     word_counts: np.ndarray | None = None,
 ) -> None:
     """Write words and vectors in the named format; the projector also shows the word counts."""
-    if format not in get_args(ExportFormat):
-        raise ValueError(f"format must be one of {get_args(ExportFormat)}, got {format!r}")
+    checks.choice("format", format, get_args(ExportFormat))
     if format == "numpy":
         write_numpy(path, words, vectors)
     elif format == "projector":

@@ -78,12 +78,10 @@ def check_options(
     max_steps = checks.whole("max_steps", settings["max_steps"], 1)
     restarts = None if restarts is None else checks.whole("restarts", restarts, 1)
     num_topics = None if num_topics is None else _check_num_topics(num_topics)
-    if combine not in get_args(Combine):
-        raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
+    checks.choice("combine", combine, get_args(Combine))
     if combine != "consensus" and len(num_topics or ()) > 1:
         raise ValueError(f"combine={combine!r} needs one number of topics, got {num_topics}")
-    if settings["start"] not in get_args(Start):
-        raise ValueError(f"start must be one of {get_args(Start)}, got {settings['start']!r}")
+    checks.choice("start", settings["start"], get_args(Start))
     tol, smoothing = settings["tol"], settings["smoothing"]
     if not np.isfinite(tol):
         raise ValueError(f"tol must be finite, got {tol}")

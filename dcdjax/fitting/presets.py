@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from dcdjax.util import checks
+
 Preset = Literal["default", "paper"]
 
 # The numbers of topics of a consensus, and the number of starts in all.
@@ -51,8 +53,7 @@ _PPMI = MappingProxyType({"context_exponent": 0.75, "shift": 0.0, "frequency_exp
 
 def settings(preset: str, chosen: Mapping[str, Any], *, source_is_matrix: bool) -> dict[str, Any]:
     """Return the settings of a preset, replaced by those of `chosen` that are not None."""
-    if preset not in get_args(Preset):
-        raise ValueError(f"preset must be one of {get_args(Preset)}, got {preset!r}")
+    checks.choice("preset", preset, get_args(Preset))
     matrix = _MATRIX_SETTINGS if source_is_matrix and preset == "default" else {}
     given = {name: value for name, value in chosen.items() if value is not None}
     return {**_SETTINGS[preset], **matrix, **given}

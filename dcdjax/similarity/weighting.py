@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy.sparse
 
+from dcdjax.util import checks
+
 WEIGHTINGS = ("ppmi", "counts", "degree", "sinkhorn")
 
 # Entries computed at a time. Their temporary arrays fit the cache, and the matrix is never copied.
@@ -79,11 +81,10 @@ def add_self_similarity(matrix: scipy.sparse.csr_array, share: float) -> scipy.s
 
 
 def check_options(
-    weighting: str, *, context_exponent: float, shift: float, frequency_exponent: float = 0.0
+    weighting: str, *, context_exponent: float = 0.75, shift: float = 0.0, frequency_exponent: float = 0.0
 ) -> None:
     """Raise ValueError for options that `apply_weighting` cannot use."""
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting must be one of {list(WEIGHTINGS)}, got {weighting!r}")
+    checks.choice("weighting", weighting, list(WEIGHTINGS))
     if not (np.isfinite(context_exponent) and context_exponent >= 0):
         raise ValueError(f"context_exponent must be finite and not negative, got {context_exponent}")
     for name, value in (("shift", shift), ("frequency_exponent", frequency_exponent)):
@@ -95,25 +96,18 @@ def apply_weighting(
     counts: scipy.sparse.csr_array,
     weighting: str,
     *,
-    context_exponent: float = 0.75,
-    shift: float = 0.0,
-    frequency_exponent: float = 0.0,
     words: Sequence[str] | None = None,
+    **ppmi_options: float,
 ) -> scipy.sparse.csr_array:
     """Weight counts by the named weighting. See `similarity.from_counts` for the arguments."""
-    options = {
-        "context_exponent": context_exponent,
-        "shift": shift,
-        "frequency_exponent": frequency_exponent,
-    }
-    check_options(weighting, **options)
-    weightings = {
-        "ppmi": lambda: ppmi(counts, **options),
-        "counts": lambda: map_entries(counts, lambda values, _rows, _columns: values),
-        "degree": lambda: degree(counts),
-        "sinkhorn": lambda: sinkhorn(counts, words=words),
-    }
-    return weightings[weighting]()
+    check_options(weighting, **ppmi_options)
+    if weighting == "ppmi":
+        return ppmi(counts, **ppmi_options)
+    if weighting == "degree":
+        return degree(counts)
+    if weighting == "sinkhorn":
+        return sinkhorn(counts, words=words)
+    return map_entries(counts, lambda values, _rows, _columns: values)
 
 
 def ppmi(

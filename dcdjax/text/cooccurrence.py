@@ -136,8 +136,8 @@ def count(
     window = checks.whole("window", window, 1)
     seed = checks.whole("seed", seed, 0)
     memory = checks.whole("memory", memory, _LEAST_MEMORY)
-    _check_choice("distance_weighting", distance_weighting, get_args(DistanceWeighting))
-    _check_choice("outside", outside, get_args(Outside))
+    checks.choice("distance_weighting", distance_weighting, get_args(DistanceWeighting))
+    checks.choice("outside", outside, get_args(Outside))
     if subsample is not None and not (isinstance(subsample, Real) and 0 < subsample < float("inf")):
         raise ValueError(f"subsample must be a positive number, got {subsample!r}")
     if progress is not None and not callable(progress):
@@ -188,11 +188,6 @@ def _encode(
         by_distance = weights(settings["distance_weighting"], settings["window"], tokens.longest)
         reach, num_words = len(by_distance.by_distance), len(vocabulary.words)
         return vocabulary, by_distance, pad_documents(pieces, num_words, reach, memory=memory // 12)
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
 
 
 def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from dcdjax.text.blocks import BLOCK_BYTES, CUTS, CorpusError, Text
 from dcdjax.text.sources import Documents, TokenLists, checked_tokens, read_texts
+from dcdjax.util import checks
 from dcdjax.util.parallel import in_order
 from dcdjax.util.progress import Progress
 
@@ -79,8 +80,7 @@ def read(
       >>> [block.words[code] for code in block.codes], block.breaks
       (['to', 'be', 'or', 'not', 'to', 'be'], array([0, 4]))
     """
-    if documents not in get_args(Documents):
-        raise ValueError(f"documents must be one of {get_args(Documents)}, got {documents!r}")
+    checks.choice("documents", documents, get_args(Documents))
     if tokenizer is not None and (pattern is not None or lowercase):
         raise ValueError("tokenizer cannot be combined with pattern or lowercase")
     try:

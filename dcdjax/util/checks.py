@@ -17,6 +17,12 @@ def whole(name: str, value: Any, least: int) -> int:
     return value
 
 
+def choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse a value that is not one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
 def checked_words(words: Sequence[str] | None, num_words: int) -> tuple[str, ...] | None:
     """Return the words as a tuple: one for each row, all different."""
     if words is None:
