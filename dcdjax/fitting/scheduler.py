@@ -6,9 +6,9 @@ stops and keeps what was learned. The size of a chunk does not change the result
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
+from dcdjax.fitting.checkpoint import Checkpoint
 from dcdjax.solvers import full_batch
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.full_batch import State
@@ -32,28 +33,6 @@ _GROWTH = 4
 _SECONDS_PER_CHECK = 0.002
 
 
-@runtime_checkable
-class Saver(Protocol):
-    """Save what was computed, for a run that continues later. See `checkpoint`."""
-
-    @property
-    def finished(self) -> Mapping[int, Solution]:
-        """Return the solutions of an earlier run by the number of their start."""
-        ...
-
-    @property
-    def under_way(self) -> Mapping[int, State]:
-        """Return the states of an earlier run, as `to_host` makes them."""
-        ...
-
-    def due(self) -> bool:
-        """Return whether states should be saved now."""
-        ...
-
-    def save(self, finished: Mapping[int, Solution], under_way: Mapping[int, State]) -> None:
-        """Save all solutions so far and the given states."""
-
-
 def solve_all(
     starts: Sequence[Callable[[], Float[Array, "words topics"]]],
     layouts: Sequence[Layout],
@@ -63,7 +42,7 @@ def solve_all(
     max_steps: int,
     over_relaxation: float,
     only_best: bool = False,
-    saver: Saver | None = None,
+    saver: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> list[Solution]:
     """Solve from each start, on all layouts at once.
@@ -138,7 +117,7 @@ class _Schedule:
     solutions: dict[int, Solution]
     max_steps: int
     only_best: bool
-    saver: Saver | None
+    saver: Checkpoint | None
     progress: Progress | None
     chunk: int = field(default=1)  # steps
 
