@@ -3,7 +3,7 @@
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -285,15 +285,8 @@ class Embedding:
                 raise ValueError(f"counts must have all words of the embedding, {missing!r} is missing")
             rows = np.array([rows[word] for word in self.words])
             topic_coherence = coherence.topic_coherence(W, counts.matrix, rows)
-        return Embedding(
-            words=self.words,
-            W=W,
-            word_counts=self.word_counts,
-            margins=self.margins,
-            coherence=topic_coherence,
-            history=self.history,
-            record={**self.record, "reduced_from": self.num_topics},
-        )
+        record = {**self.record, "reduced_from": self.num_topics}
+        return replace(self, W=W, starts=(), coherence=topic_coherence, record=record)
 
     # --- Files --------------------------------------------------------------------------------------
 

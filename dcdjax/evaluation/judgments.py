@@ -92,10 +92,8 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
         raise ValueError(f"{os.fspath(path)}: byte {at}, 0x{content[at]:02x}, is not UTF-8") from None
     for n, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
-            yield (
-                f"{os.fspath(path)}: line {n}",
-                line.strip("\r "),
-            )  # not tabs: there may be nothing between two
+            # Tabs stay: there may be nothing between two of them.
+            yield f"{os.fspath(path)}: line {n}", line.strip("\r ")
 
 
 def checked_words(place: str, fields: Sequence[Any], count: int, expected: str) -> tuple[str, ...]:

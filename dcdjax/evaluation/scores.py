@@ -1,4 +1,4 @@
-"""Word vectors of any model and human judgments enter; how well the two agree leaves, as numbers."""
+"""Score word vectors of any model against human judgments."""
 
 import math
 import os
@@ -15,20 +15,6 @@ import scipy.stats
 from dcdjax.evaluation import judgments
 from dcdjax.evaluation.judgments import read_analogies, read_categories, read_pairs
 from dcdjax.evaluation.word_tables import Vectors, as_vectors
-
-__all__ = [
-    "AnalogyResult",
-    "CategorizationResult",
-    "PairResult",
-    "Vectors",
-    "analogies",
-    "as_vectors",
-    "categorization",
-    "read_analogies",
-    "read_categories",
-    "read_pairs",
-    "word_pairs",
-]
 
 _MAX_BYTES = 2**26  # of scores at a time: small beside the vectors, large enough to keep BLAS busy
 _COSINE_FLOOR = 1e-3  # the epsilon of Levy and Goldberg (2014), for cosines shifted to 0 to 1

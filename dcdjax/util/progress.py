@@ -1,7 +1,6 @@
 """Show the progress of long computations as bars on a terminal or in a notebook."""
 
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 import tqdm.auto
@@ -67,9 +66,7 @@ class Bars:
     def __enter__(self) -> "Bars":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
