@@ -142,28 +142,25 @@ class Embedding:
         if among is not None:
             mask = np.zeros(len(self), bool)
             mask[self._word_index.indices_of(among, "among")] = True
-        if isinstance(words, str):
-            return self._nearest(np.array([[self._word_index.index_of(words)]], np.int32), k, mask)[0]
         if _are_rows(words):
             rows = np.atleast_2d(self._rows(words))
-            if together and len(rows):
-                rows = rows.mean(axis=0, keepdims=True)
             queries = np.empty((len(rows), 0), np.int32)
         else:
-            rows, queries = None, self._indices(words)
-            queries = queries[None, :] if together and queries.size else queries[:, None]
+            rows, queries = None, self._indices(words)[:, None]
         if together and not len(queries):
             raise ValueError("words: together=True needs at least one word")
+        if together:
+            rows = None if rows is None else rows.mean(axis=0, keepdims=True)
+            queries = queries.reshape(1, -1)
         found = self._nearest(queries, k, mask, rows)
-        return found[0] if together or (rows is not None and words.ndim == 1) else found
+        is_single = words.ndim == 1 if rows is not None else isinstance(words, str)
+        return found[0] if together or is_single else found
 
     def most_similar(
         self, positive: str | Sequence[str], negative: str | Sequence[str] = (), topn: int = 10
     ) -> list[WordProbability]:
         """Find neighbors under gensim's name, of the mean distribution of `positive` minus `negative`."""
-        plus, minus = (
-            self._indices([part] if isinstance(part, str) else part) for part in (positive, negative)
-        )
+        plus, minus = self._indices(positive), self._indices(negative)
         if not plus.size:
             raise ValueError("positive must have at least one word")
         query, rows = np.concatenate([plus, minus]), None
@@ -180,7 +177,7 @@ class Embedding:
         if _are_rows(a) or _are_rows(b):
             found = (self._rows(a) * self._rows(b) / np.asarray(self._s)).sum(axis=-1)
             return float(found) if found.ndim == 0 else found
-        first, second = (self._indices([part] if isinstance(part, str) else part) for part in (a, b))
+        first, second = self._indices(a), self._indices(b)
         if 1 not in (first.size, second.size) and first.size != second.size:
             raise ValueError(f"b must have as many words as a, got {second.size} for {first.size}")
         found = results.pair_similarity(self.W, self._s, *np.broadcast_arrays(first, second))
@@ -362,7 +359,8 @@ class Embedding:
         return [tuple(self.words[index] for index in row) for row in indices.tolist()]
 
     def _indices(self, words: Any) -> np.ndarray:
-        return np.array(self._word_index.indices_of(words), np.int32)
+        """Return the indices of a word or of a list of words."""
+        return np.array(self._word_index.indices_of([words] if isinstance(words, str) else words), np.int32)
 
     def _nearest(
         self, queries: np.ndarray, k: int, among: np.ndarray | None = None, rows: np.ndarray | None = None

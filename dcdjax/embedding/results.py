@@ -79,21 +79,19 @@ def nearest_indices(
     num_queries, width = queries.shape
     num_results = min(max(_MIN_RESULTS, next_power_of_two(k + width)), num_words)
     batch = max(1, min(_BATCH, _MAX_SCORES // num_words))
+    # Few sizes, so that few programs are compiled. The results of the padding are never read.
+    if rows is None:
+        nearest, filling = lookup.nearest_to_words, ((0, 0), (0, next_power_of_two(width) - width))
+        asked = np.pad(queries, filling, constant_values=lookup.NO_WORD)
+    else:
+        nearest, asked = lookup.nearest_to_rows, rows
     found = []
     # All batches are dispatched before the first one is read.
     for start in range(0, num_queries, batch):
-        # Few sizes, so that few programs are compiled. The results of the padding are never read.
         size = min(batch, next_power_of_two(num_queries - start))
-        if rows is None:
-            padded = np.zeros((size, next_power_of_two(width)), np.int32)
-            padded[:, width:] = lookup.NO_WORD
-            part = queries[start : start + batch]
-            padded[: len(part), :width] = part
-            found.append(lookup.nearest_to_words(W, s, padded, among, k=num_results))
-        else:
-            part = rows[start : start + batch]
-            part = np.pad(part, ((0, size - len(part)), (0, 0)))
-            found.append(lookup.nearest_to_rows(W, s, part, among, k=num_results))
+        part = asked[start : start + batch]
+        part = np.pad(part, ((0, size - len(part)), (0, 0)))
+        found.append(nearest(W, s, part, among, k=num_results))
     parts = [
         _without_query_words(queries[n * batch : (n + 1) * batch], ranked, k)
         for n, ranked in enumerate(found)
