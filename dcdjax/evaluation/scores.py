@@ -75,10 +75,7 @@ class CategorizationResult:
 
 
 def word_pairs(
-    model: Any,
-    pairs: str | os.PathLike[str] | Iterable[Sequence[Any]],
-    *,
-    lowercase: bool = False,
+    model: Any, pairs: str | os.PathLike[str] | Iterable[Sequence[Any]], *, lowercase: bool = False
 ) -> PairResult:
     """Compares the scores of pairs of words with those that people gave, by Spearman's rank correlation.
 

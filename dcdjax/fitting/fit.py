@@ -235,11 +235,7 @@ def _identity(inputs: Inputs, settings: dict[str, Any], key: jax.Array) -> dict[
 
 
 def _starts(
-    start: Start,
-    key: jax.Array,
-    layout: Layout,
-    topics_of_starts: list[int],
-    saved: Checkpoint | None,
+    start: Start, key: jax.Array, layout: Layout, topics_of_starts: list[int], saved: Checkpoint | None
 ) -> list[Callable[[], jax.Array]]:
     """Return a function for each start that makes its W when a device is free."""
     num_starts = len(topics_of_starts)

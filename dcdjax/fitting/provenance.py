@@ -34,11 +34,8 @@ def of_corpus(source: Any) -> dict[str, Any]:
         return {"name": name, "sha256": None}
     # The name alone: the path may be private.
     first = Path(os.fspath(source) if isinstance(source, str | os.PathLike) else files[0])
-    name = (
-        first.resolve().name
-        if len(files) == 1 or first.is_dir()
-        else f"{first.name} and {len(files) - 1} more"
-    )
+    is_one = len(files) == 1 or first.is_dir()
+    name = first.resolve().name if is_one else f"{first.name} and {len(files) - 1} more"
     if not all(file.is_file() for file in files):
         return {"name": name, "sha256": None}
     hashes = [_sha256(file) for file in files]

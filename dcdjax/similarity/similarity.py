@@ -241,13 +241,8 @@ def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
             raise ValueError("array 'kept' does not number the rows")
         if (np.diff(matrix.indptr) == 0).any():
             raise ValueError("it has words without neighbors")
-        return Similarity(
-            matrix=matrix,
-            kept=kept,
-            words=words,
-            num_symmetrized=int(settings["num_symmetrized"]),
-            num_dropped=int(settings["num_dropped"]),
-        )
+        changes = {name: int(settings[name]) for name in ("num_symmetrized", "num_dropped")}
+        return Similarity(matrix, kept, words, **changes)
 
 
 def mapped(path: str | os.PathLike[str]) -> Similarity:
@@ -256,10 +251,7 @@ def mapped(path: str | os.PathLike[str]) -> Similarity:
 
 
 def _connected(
-    matrix: scipy.sparse.csr_array,
-    words: Sequence[str] | None,
-    drop_isolated: bool,
-    num_symmetrized: int = 0,
+    matrix: scipy.sparse.csr_array, words: Sequence[str] | None, drop_isolated: bool, num_symmetrized: int = 0
 ) -> Similarity:
     """Refuse or drop words without neighbors. The matrix must be symmetric."""
     words = checks.checked_words(words, matrix.shape[0])
@@ -275,16 +267,9 @@ def _connected(
             raise ValueError("S has no nonzero: no word would remain")
         # S is symmetric, so an isolated word is in no other row, and dropping it isolates no other word.
         number = (np.cumsum(~isolated) - 1).astype(matrix.indices.dtype)
-        matrix = scipy.sparse.csr_array(
-            (
-                matrix.data,
-                number[matrix.indices],
-                np.append(matrix.indptr[:-1][~isolated], matrix.indptr[-1:]),
-            ),
-            shape=(kept.size, kept.size),
-        )
+        indptr = np.append(matrix.indptr[:-1][~isolated], matrix.indptr[-1:])
+        parts = (matrix.data, number[matrix.indices], indptr)
+        matrix = scipy.sparse.csr_array(parts, shape=(kept.size, kept.size))
         words = None if words is None else tuple(words[row] for row in kept)
         warnings.warn(f"dropped {num_isolated} words without neighbors, {kept.size} remain", stacklevel=3)
-    return Similarity(
-        matrix=matrix, kept=kept, words=words, num_symmetrized=num_symmetrized, num_dropped=num_isolated
-    )
+    return Similarity(matrix, kept, words, num_symmetrized=num_symmetrized, num_dropped=num_isolated)

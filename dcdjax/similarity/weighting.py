@@ -27,8 +27,7 @@ def describe_word(row: int, words: Sequence[str] | None) -> str:
 
 
 def map_entries(
-    matrix: scipy.sparse.csr_array,
-    function: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    matrix: scipy.sparse.csr_array, function: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 ) -> scipy.sparse.csr_array:
     """Replace each entry by function(values, rows, columns), and keep the positive results.
 

@@ -105,12 +105,7 @@ def pad_documents(pieces: Iterable[np.ndarray], num_words: int, window: int, *, 
 
 
 def count_pairs(
-    line: np.ndarray,
-    num_words: int,
-    weights: Weights,
-    *,
-    memory: int,
-    progress: Progress | None = None,
+    line: np.ndarray, num_words: int, weights: Weights, *, memory: int, progress: Progress | None = None
 ) -> scipy.sparse.csr_array:
     """Sum the weights of all ordered pairs of positions whose distance is within the window.
 

@@ -109,11 +109,7 @@ def read_npz(path: str | os.PathLike[str]) -> scipy.sparse.csr_array:
       ValueError: if the file is damaged or holds something else. The message names it.
     """
     # np.load leaves a damaged file open if it opens the file itself.
-    with (
-        store.name_in_errors(path),
-        open(path, "rb") as file,
-        np.load(file, allow_pickle=False) as archive,
-    ):
+    with store.name_in_errors(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         if "format" not in archive:
             raise ValueError(f"it holds no sparse matrix, only {sorted(archive.files)}")
         arrays = {name: archive[name] for name in archive.files if name in _SCIPY_NAMES}
