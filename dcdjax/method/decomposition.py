@@ -38,6 +38,9 @@ from dcdjax.method.row_root import row_root
 _CHUNK_BYTES = 2**21
 
 
+Weights = Float[Array, "words topics"]
+Indices = Int[Array, "nonzeros 2"]
+Values = Float[Array, " nonzeros"]
 # Maps (S, Shat) of some nonzeros to (Z, the terms that a sweep adds up).
 Entries = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -45,7 +48,7 @@ Entries = Callable[[Array, Array], tuple[Array, Array]]
 class Sweep(NamedTuple):
     """Hold the result of one pass over the nonzeros of S."""
 
-    ZW: Float[Array, "words topics"]
+    ZW: Weights
     log_likelihood: Float[Array, ""]  # sum_ij S_ij log Shat_ij
 
 
@@ -72,12 +75,7 @@ def likelihood(S: Array, Shat: Array) -> tuple[Array, Array]:
     return S / Shat, S * jnp.log(Shat)
 
 
-def sweep(
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-    entries: Entries = likelihood,
-) -> Sweep:
+def sweep(W: Weights, S_idx: Indices, S_val: Values, entries: Entries = likelihood) -> Sweep:
     """Pass over the nonzeros of S once, and compute ZW and sum_ij S_ij log Shat_ij.
 
     The pass works in chunks of nonzeros, because all gathered rows of W at once would take nnz x r numbers.
@@ -118,7 +116,7 @@ def sweep(
     return Sweep(ZW=ZW, log_likelihood=jnp.sum(log_likelihoods))
 
 
-def column_sums(W: Float[Array, "words topics"], ZW: Float[Array, "words topics"]) -> Sums:
+def column_sums(W: Weights, ZW: Weights) -> Sums:
     """Return s_k = sum_i W_ik and plus_k = sum_i W_ik (ZW)_ik / s_k^2."""
     s = jnp.sum(W, axis=0, keepdims=True)
     # Divide each factor by s first: for a topic that no word holds, the product and s^2 would underflow.
@@ -129,9 +127,7 @@ def column_sums(W: Float[Array, "words topics"], ZW: Float[Array, "words topics"
 # --- The paper's step -------------------------------------------------------------------------------
 
 
-def relaxed_step(
-    sums: Sums, W: Float[Array, "words topics"], ZW: Float[Array, "words topics"]
-) -> Float[Array, "words topics"]:
+def relaxed_step(sums: Sums, W: Weights, ZW: Weights) -> Weights:
     """Take the paper's step. The rows drift to the simplex over many steps.
 
     W_ik <- W_ik (minus_ik a_i + 1) / (plus_k a_i + b_i)
@@ -143,9 +139,7 @@ def relaxed_step(
 
 
 def _row_sums(
-    W: Float[Array, "words topics"],
-    plus: Float[Array, "1 topics"],
-    minus: Float[Array, "words topics"],
+    W: Weights, plus: Float[Array, "1 topics"], minus: Weights
 ) -> tuple[Float[Array, "words 1"], Float[Array, "words 1"]]:
     """Return a_i = sum_l W_il / plus_l and b_i = sum_l W_il minus_il / plus_l."""
     a = jnp.sum(W / plus, axis=1, keepdims=True)
@@ -156,9 +150,7 @@ def _row_sums(
 # --- The exact step ---------------------------------------------------------------------------------
 
 
-def exact_step(
-    sums: Sums, W: Float[Array, "words topics"], ZW: Float[Array, "words topics"]
-) -> Float[Array, "words topics"]:
+def exact_step(sums: Sums, W: Weights, ZW: Weights) -> Weights:
     """Minimize the paper's majorizer exactly on the simplex.
 
         W_ik <- A_ik / (plus_k + lam_i),   A_ik = W_ik minus_ik
@@ -167,9 +159,13 @@ def exact_step(
     positive. The rows stay on the simplex, and the objective itself never rises. (The paper's step guarantees
     this for the Lagrangian only.)
     """
-    A = W * (2 * ZW / sums.s)
+    return minimize_on_simplex(W * (2 * ZW / sums.s), sums.plus)
+
+
+def minimize_on_simplex(A: Weights, plus: Float[Array, "#words topics"]) -> Weights:
+    """Return A_ik / (plus_k + lam_i), with the lam_i that puts row i on the simplex."""
     # Solve for x_i = lam_i + min_k plus_k > 0: the sum plus_k + lam_i may lose all its digits.
-    poles = sums.plus - jnp.min(sums.plus, axis=1, keepdims=True)
+    poles = plus - jnp.min(plus, axis=1, keepdims=True)
     return on_simplex(A / (poles + row_root(A, poles)))
 
 
@@ -181,9 +177,7 @@ def on_simplex(W: Float[Array, "*batch words topics"]) -> Float[Array, "*batch w
     return jnp.maximum(W / jnp.sum(W, axis=-1, keepdims=True), smallest_weight(W.dtype))
 
 
-def over_relax(
-    W: Float[Array, "words topics"], W_step: Float[Array, "words topics"], eta: float
-) -> Float[Array, "words topics"]:
+def over_relax(W: Weights, W_step: Weights, eta: float) -> Weights:
     """Go further in the direction of a step: W (W_step / W)^eta, with rows on the simplex.
 
     Values of eta between 1 and 2 need fewer steps. Nothing proves that the objective falls, so `solve` looks
@@ -193,9 +187,7 @@ def over_relax(
     return on_simplex(W * jnp.exp(eta * jnp.log(W_step / W)))
 
 
-def normalize(
-    S_val: Float[Array, " nonzeros"], num_words: int
-) -> tuple[Float[Array, " nonzeros"], Float[Array, ""]]:
+def normalize(S_val: Values, num_words: int) -> tuple[Values, Float[Array, ""]]:
     """Divide S by its mean row sum, and return both.
 
     No step depends on the scale of S, but float32 does: counts of 1e+20 or 1e-20 would leave its range when
@@ -212,11 +204,7 @@ def normalize(
 
 
 @jax.jit
-def update(
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-) -> Float[Array, "words topics"]:
+def update(W: Weights, S_idx: Indices, S_val: Values) -> Weights:
     """Take one step of the paper's algorithm, the rule of its Theorem 1.
 
         W_ik <- W_ik (minus_ik a_i + 1) / (plus_k a_i + b_i)
@@ -245,11 +233,7 @@ def update(
 
 
 @jax.jit
-def multipliers(
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-) -> Float[Array, " words"]:
+def multipliers(W: Weights, S_idx: Indices, S_val: Values) -> Float[Array, " words"]:
     """Return the Lagrangian multipliers of the current W, lam_i = (b_i - 1) / a_i.
 
     Args:
@@ -269,11 +253,7 @@ def multipliers(
 
 
 @jax.jit
-def objective(
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-) -> Float[Array, ""]:
+def objective(W: Weights, S_idx: Indices, S_val: Values) -> Float[Array, ""]:
     """Return -sum_ij S_ij log Shat_ij, which the steps minimize.
 
     For rows on the simplex it differs from `divergence` by a constant only.
@@ -296,12 +276,7 @@ def objective(
 
 
 @jax.jit
-def lagrangian(
-    W: Float[Array, "words topics"],
-    lam: Float[Array, " words"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-) -> Float[Array, ""]:
+def lagrangian(W: Weights, lam: Float[Array, " words"], S_idx: Indices, S_val: Values) -> Float[Array, ""]:
     """Return L(W, lam) = -sum_ij S_ij log Shat_ij + sum_i lam_i (sum_k W_ik - 1).
 
     Theorem 1: `update` never raises L if lam = `multipliers` of the W before the step, and *the same lam* is
@@ -321,11 +296,7 @@ def lagrangian(
 
 
 @jax.jit
-def divergence(
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-) -> Float[Array, ""]:
+def divergence(W: Weights, S_idx: Indices, S_val: Values) -> Float[Array, ""]:
     """Return the paper's D(S || Shat) = sum_ij (S_ij log(S_ij / Shat_ij) - S_ij + Shat_ij).
 
     The sum is over all N x N cells, including the zeros of S.
@@ -338,8 +309,8 @@ def divergence(
     check_shapes(W, S_idx, S_val)
     S_val = S_val.astype(W.dtype)
     S_log_S = jnp.sum(jax.scipy.special.xlogy(S_val, S_val))
-    sum_Shat = jnp.sum(W)
-    return S_log_S + objective(W, S_idx, S_val) - jnp.sum(S_val) + sum_Shat
+    # The last sum is that of Shat.
+    return S_log_S + objective(W, S_idx, S_val) - jnp.sum(S_val) + jnp.sum(W)
 
 
 def check_shapes(W: Array, S_idx: Array, S_val: Array) -> None:

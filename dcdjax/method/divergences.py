@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from dcdjax.method import decomposition
+from dcdjax.method.decomposition import Indices, Values, Weights
 
 Divergence = Callable[[Any, Any], Any]
 
@@ -99,14 +100,14 @@ def over_zeros(divergence: Divergence) -> OverZeros:
         raise ValueError(
             f"divergence must be elementwise, but of shape {_POINTS.shape} it makes {at_zero.shape}"
         )
-    close = 1e-4 * _POINTS
-    if not np.all(np.abs(at_equal) <= close):
-        worst = int(np.argmax(~(np.abs(at_equal) <= close)))
+    wrong = ~(np.abs(at_equal) <= 1e-4 * _POINTS)
+    if wrong.any():
+        first = wrong.argmax()
         raise ValueError(
-            f"divergence: d(x, x) must be zero, but is {at_equal[worst]:.3g} at {_POINTS[worst]:.3g}"
+            f"divergence: d(x, x) must be zero, but is {at_equal[first]:.3g} at {_POINTS[first]:.3g}"
         )
-    if not np.all(np.isfinite(at_zero)):
-        first = int(np.argmin(np.isfinite(at_zero)))
+    if not np.isfinite(at_zero).all():
+        first = np.isfinite(at_zero).argmin()
         raise ValueError(
             f"divergence: d(0, t) is {at_zero[first]} at t = {_POINTS[first]:.3g}, and zeros of S have no sum"
             + (" (jax.scipy.special.xlogy has 0 log 0 = 0)" if np.isnan(at_zero[first]) else "")
@@ -118,8 +119,8 @@ def over_zeros(divergence: Divergence) -> OverZeros:
     linear = at_zero[0] / least - square * least
     size = (abs(linear) + abs(square) * _POINTS) * _POINTS
     wrong = ~(np.abs(at_zero - (linear + square * _POINTS) * _POINTS) <= 1e-4 * size)
-    if np.any(wrong):
-        first = int(np.argmax(wrong))
+    if wrong.any():
+        first = wrong.argmax()
         raise ValueError(
             f"divergence: d(0, t) must be b t + c t^2 to be summed over the zeros of S, but is "
             f"{at_zero[first]:.3g} at t = {_POINTS[first]:.3g}, {at_zero[0]:.3g} at {least:.3g} and "
@@ -143,7 +144,7 @@ def entries(divergence: Divergence, zeros: OverZeros) -> decomposition.Entries:
     return of
 
 
-def squares(W: Float[Array, "words topics"]) -> Float[Array, ""]:
+def squares(W: Weights) -> Float[Array, ""]:
     """Return sum_ij Shat_ij^2 over all N x N cells, from the r x r matrix W'W."""
     gram = jnp.matmul(W.T, W, precision=lax.Precision.HIGHEST)
     s = jnp.sum(W, axis=0)
@@ -151,18 +152,13 @@ def squares(W: Float[Array, "words topics"]) -> Float[Array, ""]:
     return jnp.sum((gram / s[:, None]) * (gram / s[None, :]))
 
 
-def cells(zeros: OverZeros, W: Float[Array, "words topics"]) -> Float[Array, ""]:
+def cells(zeros: OverZeros, W: Weights) -> Float[Array, ""]:
     """Return b sum Shat + c sum Shat^2, the divergence from an S that is zero everywhere."""
     linear = zeros.linear * jnp.sum(W)
     return linear + zeros.square * squares(W) if zeros.square else linear
 
 
-def total(
-    divergence: Divergence,
-    W: Float[Array, "words topics"],
-    S_idx: Int[Array, "nonzeros 2"],
-    S_val: Float[Array, " nonzeros"],
-) -> Float[Array, ""]:
+def total(divergence: Divergence, W: Weights, S_idx: Indices, S_val: Values) -> Float[Array, ""]:
     """Return D(S || Shat) = sum_ij d(S_ij, Shat_ij) over all N x N cells, including the zeros of S.
 
     Args:

@@ -21,8 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dcdjax.method import decomposition
-from dcdjax.method.decomposition import Sums
-from dcdjax.method.row_root import row_root
+from dcdjax.method.decomposition import Sums, Weights
 
 # b, in words: a topic with fewer words is as good as gone. Among values from 0.1 to 3, only 3 pruned little.
 _FEW_WORDS = 0.3
@@ -43,12 +42,12 @@ def checked(
         if np.ndim(value) > most or np.size(value) == 0:
             kind = "a number or some, one for each step" if most else "one number"
             raise ValueError(f"{name} must be {kind}, got shape {np.shape(value)}")
-        least = "positive" if name == "concentration" else "nonnegative"
         if not isinstance(value, Tracer):
             numbers = np.atleast_1d(np.asarray(value, np.float64))
             numbers = np.where(np.abs(numbers) > jnp.finfo(dtype).max, np.inf, numbers)
             wrong = ~(np.isfinite(numbers) & ((numbers > 0) if most else (numbers >= 0)))
             if wrong.any():
+                least = "positive" if most else "nonnegative"
                 raise ValueError(f"{name} must be {least} and finite, got {numbers[wrong][0]}")
     flat = not isinstance(concentration, Tracer) and bool(np.all(np.asarray(concentration) == 1))
     free = not isinstance(relevance, Tracer) and bool(np.asarray(relevance) == 0)
@@ -78,7 +77,7 @@ def pseudocount(prior: Prior, step: Int[Array, ""], num_topics: int) -> Float[Ar
 def penalty(
     prior: Prior,
     step: Int[Array, ""],
-    W: Float[Array, "words topics"],
+    W: Weights,
     held: Bool[Array, " words"] | None = None,
     num_words: int | None = None,
 ) -> Float[Array, ""]:
@@ -109,17 +108,14 @@ def add_relevance(prior: Prior, sums: Sums, num_words: int) -> Sums:
     return sums._replace(plus=sums.plus + prior.relevance * num_words / (sums.s + _FEW_WORDS))
 
 
-def exact_step(
-    sums: Sums,
-    extra: Float[Array, ""],
-    W: Float[Array, "words topics"],
-    ZW: Float[Array, "words topics"],
-) -> Float[Array, "words topics"]:
+def exact_step(sums: Sums, extra: Float[Array, ""] | None, W: Weights, ZW: Weights) -> Weights:
     """Take the exact step with a pseudocount: minimize the majorizer of objective and prior on the simplex.
+
+    Without a pseudocount, take that of `decomposition`.
 
     W_ik <- (A_ik + max(extra, 0)) / (plus_k + max(-extra, 0) / W_ik + lam_i)
     """
+    if extra is None:
+        return decomposition.exact_step(sums, W, ZW)
     A = W * (2 * ZW / sums.s) + jnp.maximum(extra, 0)
-    poles = sums.plus + jnp.maximum(-extra, 0) / W
-    poles -= jnp.min(poles, axis=1, keepdims=True)
-    return decomposition.on_simplex(A / (poles + row_root(A, poles)))
+    return decomposition.minimize_on_simplex(A, sums.plus + jnp.maximum(-extra, 0) / W)
