@@ -6,9 +6,10 @@ A downloaded or local text is used only if its SHA-256 is the known one.
 import difflib
 import gzip
 import hashlib
-import logging
+import itertools
 import os
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from dcdjax.util.files import atomic_write, cache_folder
 from dcdjax.util.progress import Progress
 
 _CHUNK = 1 << 16
-# Seconds without a byte after which a connection counts as lost, and further attempts for each address.
-_TIMEOUT, _RETRIES = 30, 1
+# Seconds without a byte after which a connection counts as lost, and attempts for each address.
+_TIMEOUT, _ATTEMPTS = 30, 2
 
 
 class DownloadError(OSError):
@@ -232,32 +233,26 @@ def _download(name: str, split: str, folder: Path, progress: Progress | None) ->
     import requests
 
     source = _SOURCES[name]
-    failures = []
-    logger = pooch.get_logger()  # its own, which writes to standard error
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        for url in source.urls:
-            archive = url.rpartition("/")[2]
-            # Any: pooch declares narrower types than it takes.
-            bar: Any = _ProgressBar(f"downloading {archive}", progress)
-            downloader: Any = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
-            # Each process downloads into a folder of its own.
-            with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
-                address, checksum = {archive: url}, {archive: None}
-                store = pooch.create(temporary, "", registry=checksum, urls=address, retry_if_failed=_RETRIES)
-                try:
-                    _unpack(Path(store.fetch(archive, downloader=downloader)), source, folder)
-                    return
-                except (requests.RequestException, ValueError) as error:
-                    failures.append(f"{url}: {error}")
-    finally:
-        logger.setLevel(level)
+    failures = {}
+    for url, attempt in itertools.product(source.urls, range(_ATTEMPTS)):
+        time.sleep(attempt)  # seconds: a busy server may answer the second time
+        # Any: pooch declares narrower types than it takes.
+        bar: Any = _ProgressBar(f"downloading {url.rpartition('/')[2]}", progress)
+        fetch: Any = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
+        # Each process downloads into a folder of its own.
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
+            archive = Path(temporary, "archive.zip")
+            try:
+                fetch(url, os.fspath(archive), None)
+                _unpack(archive, source, folder)
+                return
+            except (requests.RequestException, ValueError) as error:
+                failures[url] = f"{url}: {error}"
     advice = (
         f"Without a network, put the text ({source.texts[split].member} in that zip) as {name}/{split}.txt "
         "into a folder, and name the folder by folder=... or by the environment variable DCDJAX_DATA."
     )
-    raise DownloadError("\n".join([f"cannot download {name}", *failures, advice]))
+    raise DownloadError("\n".join([f"cannot download {name}", *failures.values(), advice]))
 
 
 class _ProgressBar:
