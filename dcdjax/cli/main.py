@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 _OPTIONS = {
     "num_topics=": "--topics ",
     "min_count=": "--min-count ",
-    **{
-        name: f"--{name.replace('_', '-')}"
-        for name in ("max_steps", "max_words", "over_relaxation", "checkpoint_every")
-    },
+    "max_steps": "--max-steps",
+    "max_words": "--max-words",
+    "over_relaxation": "--over-relaxation",
+    "checkpoint_every": "--checkpoint-every",
 }
 # As a shell has it for what was ended by the signal SIGINT.
 _INTERRUPTED = 130

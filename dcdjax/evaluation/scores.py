@@ -96,8 +96,7 @@ def word_pairs(
       PairResult(spearman=1.0, num_pairs=3, num_missing=1, missing=('ink', 'pen'))
     """
     table = as_vectors(model)
-    if isinstance(pairs, str | os.PathLike):
-        pairs = read_pairs(pairs)
+    pairs = read_pairs(pairs) if isinstance(pairs, str | os.PathLike) else pairs
     number = {word: n for n, word in enumerate(table.words)}
     rows, human, missing, num_missing = [], [], set(), 0
     for n, pair in enumerate(pairs):
@@ -153,8 +152,7 @@ def analogies(
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words must be at least 1, got {max_words}")
     table = as_vectors(model)
-    if isinstance(questions, str | os.PathLike):
-        questions = read_analogies(questions)
+    questions = read_analogies(questions) if isinstance(questions, str | os.PathLike) else questions
     number = {word: n for n, word in enumerate(table.words[:max_words])}
     asked, owners, num_missing = [], [], 0
     for section, members in questions.items():
@@ -195,8 +193,7 @@ def categorization(
       (('tea',), ('law', 'tax'))
     """
     table = as_vectors(model)
-    if isinstance(categories, str | os.PathLike):
-        categories = read_categories(categories)
+    categories = read_categories(categories) if isinstance(categories, str | os.PathLike) else categories
     number = {word: n for n, word in enumerate(table.words)}
     items = [(word.lower() if lowercase else word, category) for word, category in categories.items()]
     known = [(word, category) for word, category in items if word in number]
