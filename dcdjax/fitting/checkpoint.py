@@ -30,27 +30,23 @@ class Checkpoint:
       resumed_at: the number of steps of all loaded starts together, or None if nothing was loaded.
     """
 
-    def __init__(
-        self, folder: CheckpointFolder | None, every: float, tensors: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, folder: CheckpointFolder | None, every: float, tensors: Mapping[str, Any]) -> None:
         """Take what was loaded.
 
         Args:
           folder: where to save; None saves nothing.
           every: seconds between saves.
-          tensors: what was loaded: the arrays of each part by "vectors", "finished/<number>" or
-            "under_way/<number>".
+          tensors: what was loaded: the arrays by kind, number of the start and name, as in
+            "finished/3/W". The spectral vectors have the kind "vectors".
         """
         self._folder, self._every = folder, every
-        self.vectors: np.ndarray | None = tensors.get(_VECTORS, {}).get(_VECTORS)
-        self.finished: dict[int, Solution] = {}
-        self.under_way: dict[int, State] = {}
-        for part, arrays in tensors.items():
-            kind, _, number = part.partition("/")
-            if kind == "finished":
-                self.finished[int(number)] = _from_tensors(Solution, arrays)
-            elif kind == "under_way":
-                self.under_way[int(number)] = _from_tensors(State, arrays)
+        parts: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+        for place, array in tensors.items():
+            kind, number, name = place.split("/")
+            parts[kind][int(number)][name] = array
+        self.vectors: np.ndarray | None = parts[_VECTORS][0].get(_VECTORS)
+        self.finished = {n: _from_tensors(Solution, part) for n, part in parts["finished"].items()}
+        self.under_way = {n: _from_tensors(State, part) for n, part in parts["under_way"].items()}
         begun = [*self.finished.values(), *self.under_way.values()]
         self.resumed_at = sum(int(one.num_steps) for one in begun) if begun else None
         # The rows of W on the disk. The run may keep W of its best start only.
@@ -125,21 +121,17 @@ def open_checkpoint(
       CheckpointError: if the folder holds another run.
     """
 
-    def load() -> dict[str, dict[str, np.ndarray]]:
+    def load() -> dict[str, np.ndarray]:
         assert folder is not None
         return {
-            name if name == _VECTORS else f"{part.content['kind']}/{part.content['start']}": part.tensors
-            for name, part in folder.load(run, environment).items()
+            f"{part.content.get('kind', _VECTORS)}/{part.content.get('start', 0)}/{name}": array
+            for part in folder.load(run, environment).values()
+            for name, array in part.tensors.items()
         }
 
     tensors = processes.run_on_first(load)
     if processes.count() > 1:
-        sent = {f"{part}:{name}": array for part in tensors or {} for name, array in tensors[part].items()}
-        received: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
-        for place, array in processes.broadcast(sent).items():
-            part, name = place.split(":")
-            received[part][name] = array
-        tensors = received
+        tensors = processes.broadcast(tensors or {})
     return Checkpoint(folder, every, tensors)
 
 
