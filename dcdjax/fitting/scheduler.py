@@ -7,7 +7,7 @@ stops and keeps what was learned. The size of a chunk does not change the result
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from dcdjax.solvers import full_batch
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.full_batch import State
 from dcdjax.solvers.result import Solution, Status
-from dcdjax.util.interrupts import HeldSignals, hold_signals
+from dcdjax.util.interrupts import hold_signals
 from dcdjax.util.progress import Progress
 
 # Seconds that a chunk of steps should take: short enough for a bar that moves, long enough that the return to
@@ -96,14 +96,14 @@ def solve_all(
     return [solutions[number] for number in sorted(solutions)]
 
 
-def _advance_in_step(schedule: "_Schedule", held: HeldSignals) -> None:
+def _advance_in_step(schedule: "_Schedule", held: list[int]) -> None:
     """Advance on several processes. An interruption of one process stops all of them after the same chunk."""
     interrupted = False
     try:
         schedule.advance()
     except KeyboardInterrupt:  # from `progress`, after the chunk
         interrupted = True
-    interrupted, schedule.chunk = processes.any_and_first(interrupted or held.pending(), schedule.chunk)
+    interrupted, schedule.chunk = processes.any_and_first(interrupted or bool(held), schedule.chunk)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -119,7 +119,7 @@ class _Schedule:
     only_best: bool
     saver: Checkpoint | None
     progress: Progress | None
-    chunk: int = field(default=1)  # steps
+    chunk: int = 1  # steps
 
     @property
     def unfinished(self) -> bool:

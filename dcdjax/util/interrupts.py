@@ -4,23 +4,11 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
-class HeldSignals:
-    """The signals that arrived while they were held."""
-
-    numbers: list[int]
-
-    def pending(self) -> bool:
-        """Return whether a signal has arrived."""
-        return bool(self.numbers)
-
-
 @contextmanager
-def hold_signals(*, hold: bool = True, deliver: bool = True) -> Iterator[HeldSignals]:
+def hold_signals(*, hold: bool = True, deliver: bool = True) -> Iterator[list[int]]:
     """Hold SIGINT back until the block ends; hold SIGTERM too if Python handles it.
 
     If Ctrl-C interrupts Python while JAX compiles, JAX goes on in the background. It crashes when Python
@@ -28,7 +16,10 @@ def hold_signals(*, hold: bool = True, deliver: bool = True) -> Iterator[HeldSig
 
     Args:
       hold: False does nothing.
-      deliver: raise the held signals at the end. If False, the caller looks at `pending`.
+      deliver: raise the held signals at the end. If False, the caller looks at the list.
+
+    Yields:
+      The list of the signals that have arrived so far.
     """
     arrived: list[int] = []
 
@@ -42,7 +33,7 @@ def hold_signals(*, hold: bool = True, deliver: bool = True) -> Iterator[HeldSig
         if callable(signal.getsignal(signal.SIGTERM)):
             handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, record)
     try:
-        yield HeldSignals(arrived)
+        yield arrived
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
