@@ -190,10 +190,7 @@ def topics(words: np.ndarray, W: Factor, s: Sizes, k: int, coherence: np.ndarray
         values = [None if np.isnan(value) else float(value) for value in column]
     found = neighbors_as_words(words, Neighbors(*top_words(W, s, k), np.full(num_topics, k)))
     weights = (np.asarray(s, np.float64) / num_words).tolist()
-    return [
-        Topic(number=n, weight=weights[n], coherence=values[n], words=tuple(found[n]))
-        for n in range(num_topics)
-    ]
+    return [Topic(n, weights[n], values[n], tuple(found[n])) for n in range(num_topics)]
 
 
 def largest_shares(terms: np.ndarray, k: int, topic_names: Sequence[tuple[str, ...]]) -> list[TopicShare]:
