@@ -18,15 +18,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dcdjax.method.decomposition import Sums
+from dcdjax.method.decomposition import Sums, Weights
 from dcdjax.util.files import atomic_write, cache_folder
 
 _TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
@@ -39,6 +40,7 @@ _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread",
 # First for this very processor. A compiler that does not know the flag builds for any processor of its kind.
 _PROCESSOR_FLAGS = (("-march=native",), ())
 _BUILD_SECONDS = 60
+_NO_COMPILER = "No C compiler is found: neither $CC nor cc, gcc, clang, nor the Python package ziglang."
 
 _lock = threading.Lock()
 
@@ -58,15 +60,15 @@ def reason() -> str:
 
 
 def segments_pass(
-    W: Float[Array, "words topics"],
-    W_over_s: Float[Array, "words topics"] | None,
+    W: Weights,
+    W_over_s: Weights | None,
     parts: Int[Array, " bounds"],
     rows: Int[Array, " segments"],
     columns: Int[Array, "segments width"],
     values: Float[Array, "segments width"],
     *,
     num_threads: int,
-) -> tuple[Float[Array, "words topics"], Float[Array, ""]]:
+) -> tuple[Weights, Float[Array, ""]]:
     """Compute ZW and sum S log Shat in one pass over S, which is given as padded segments of its rows.
 
     Shat_nl = sum_k W_over_s[rows[n], k] W[columns[n, l], k] and ZW[rows[n]] += sum_l values_nl / Shat_nl
@@ -95,23 +97,14 @@ def segments_pass(
         raise ValueError(f"W must be float32 or float64, got {W.dtype}")
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1, got {num_threads}")
-    if not available():
-        raise RuntimeError(f"no native kernel: {reason()}")
     results = (jax.ShapeDtypeStruct(W.shape, W.dtype), jax.ShapeDtypeStruct((), W.dtype))
-    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
     factors = (W,) if W_over_s is None else (W, W_over_s)
-    ZW, log_likelihood = call(*factors, parts, rows, columns, values, num_threads=num_threads)
-    return ZW, log_likelihood
+    return tuple(_kernel(target, results)(*factors, parts, rows, columns, values, num_threads=num_threads))
 
 
 def exact_step(
-    sums: Sums,
-    W: Float[Array, "words topics"],
-    ZW: Float[Array, "words topics"],
-    exponent: Float[Array, ""],
-    *,
-    num_threads: int,
-) -> Float[Array, "words topics"]:
+    sums: Sums, W: Weights, ZW: Weights, exponent: Float[Array, ""], *, num_threads: int
+) -> Weights:
     """Take the step of `decomposition.exact_step`, over-relaxed by the exponent. CPU and float32 only.
 
     Args:
@@ -126,15 +119,17 @@ def exact_step(
     """
     if W.dtype != jnp.float32:
         raise ValueError(f"W must be float32, got {W.dtype}")
-    if not available():
-        raise RuntimeError(f"no native kernel: {reason()}")
-    result = jax.ShapeDtypeStruct(W.shape, W.dtype)
-    call = jax.ffi.ffi_call(_STEP, result, vmap_method="sequential")
+    call = _kernel(_STEP, jax.ShapeDtypeStruct(W.shape, W.dtype))
     return call(sums.s, sums.plus, W, ZW, exponent, num_threads=num_threads)
 
 
-# --- Build and load the library
-# ------------------------------------------------------------------------------------
+def _kernel(target: str, results: Any) -> Callable[..., Any]:
+    if not available():
+        raise RuntimeError(f"no native kernel: {reason()}")
+    return jax.ffi.ffi_call(target, results, vmap_method="sequential")
+
+
+# --- Build and load the library -----------------------------------------------------------------------
 
 
 def _load_once() -> tuple[bool, str]:
@@ -161,12 +156,7 @@ def _try_to_load() -> tuple[bool, str]:
             return True, f"It is in use, built by {version}."
     except Exception as error:  # the package works without the kernel, so no error may stop it
         failures.append(f"{type(error).__name__}: {error}")
-    if not failures:
-        return (
-            False,
-            "No C compiler is found: neither $CC nor cc, gcc, clang, nor the Python package ziglang.",
-        )
-    return False, f"It cannot be built: {'; '.join(failures)}"
+    return False, f"It cannot be built: {'; '.join(failures)}" if failures else _NO_COMPILER
 
 
 def _compilers() -> Iterator[list[str]]:
@@ -177,16 +167,11 @@ def _compilers() -> Iterator[list[str]]:
     # Without developer tools, macOS has placeholders that open a window.
     has_placeholders = sys.platform == "darwin" and not _has_developer_tools()
     seen = set()
-    for name in ("cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if (
-            path is None
-            or os.path.realpath(path) in seen
-            or (has_placeholders and path.startswith("/usr/bin/"))
-        ):
-            continue
-        seen.add(os.path.realpath(path))
-        yield [path]
+    for path in filter(None, map(shutil.which, ("cc", "gcc", "clang"))):
+        real = os.path.realpath(path)
+        if real not in seen and not (has_placeholders and path.startswith("/usr/bin/")):
+            seen.add(real)
+            yield [path]
     if importlib.util.find_spec("ziglang"):
         yield [sys.executable, "-m", "ziglang", "cc"]
 
@@ -238,17 +223,9 @@ def _open_library(path: Path) -> ctypes.CDLL:
 
 
 def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
-    (folder / "native.c").write_bytes(source)
-    built = folder / "native.so"
-    command = [
-        *compiler,
-        *_FLAGS,
-        f"-I{jax.ffi.include_dir()}",
-        str(folder / "native.c"),
-        "-o",
-        str(built),
-        "-lm",
-    ]
+    code, built = folder / "native.c", folder / "native.so"
+    code.write_bytes(source)
+    command = [*compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", str(code), "-o", str(built), "-lm"]
     failures = []
     for flags in _PROCESSOR_FLAGS:
         try:
@@ -264,24 +241,16 @@ def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
     # zig would fill a cache in the home folder. Here the cache is removed with the temporary folder.
     caches = {name: str(folder) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": _BUILD_SECONDS}
+    environment = {**os.environ, "LC_ALL": "C", **caches}
     try:
-        done = subprocess.run(  # noqa: S603, the user's own compiler
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_BUILD_SECONDS,
-            env={**os.environ, "LC_ALL": "C", **caches},
-        )
+        done = subprocess.run(command, env=environment, **options)  # noqa: S603, the user's own compiler
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _BuildError(str(error)) from error
     if done.returncode != 0:
-        raise _BuildError(_error_text(done))
+        lines = done.stderr.decode(errors="replace").strip().splitlines()[:3]
+        raise _BuildError(" / ".join(lines) or f"exit code {done.returncode} without a word")
     return done
-
-
-def _error_text(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()[:3]
-    return " / ".join(lines) or f"exit code {done.returncode} without a word"
 
 
 def _checksum(content: bytes) -> str:

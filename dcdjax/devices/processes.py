@@ -62,10 +62,7 @@ def join(
         raise ValueError(f"{missing[0]} is missing: coordinator, num_processes and rank belong together")
     if not 1 <= timeout < float("inf"):
         raise ValueError(f"timeout must be at least a second and finite, got {timeout}")
-    if not missing:
-        assert coordinator is not None
-        assert num_processes is not None
-        assert rank is not None
+    if coordinator is not None and num_processes is not None and rank is not None:
         if num_processes < 1:
             raise ValueError(f"num_processes must be at least 1, got {num_processes}")
         if not 0 <= rank < num_processes:
@@ -78,17 +75,12 @@ def join(
         raise ValueError("coordinator is missing, and no environment variable names a cluster that JAX knows")
     try:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(
-            coordinator,
-            num_processes,
-            rank,
-            **_timeouts(timeout),
-        )
+        jax.distributed.initialize(coordinator, num_processes, rank, **_timeouts(timeout))
         with _stdout_to_stderr():
             allgather(np.int64(0))  # opens the connections now
     except Exception as error:
         who = "the processes" if coordinator is None else f"rank {rank} of {num_processes} at {coordinator}"
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ProcessError(f"{who} cannot connect to the others: {reason}") from error
 
 
@@ -120,10 +112,8 @@ def report_lost_process() -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         if count() == 1 or not any(name in str(error) for name in _NETWORK_ERRORS):
             raise
-        reason = " ".join(str(error).split())
-        raise ProcessError(
-            f"rank {jax.process_index()} lost the connection to another process: {reason}"
-        ) from error
+        lost = f"rank {jax.process_index()} lost the connection to another process"
+        raise ProcessError(f"{lost}: {' '.join(str(error).split())}") from error
 
 
 def count() -> int:

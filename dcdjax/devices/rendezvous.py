@@ -8,6 +8,7 @@ them the outcome.
 import json
 import socket
 import time
+from collections.abc import Container
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from typing import Any
@@ -82,9 +83,7 @@ def _serve(where: str, port: int, own: dict[str, Any], deadline: float, timeout:
         stack.enter_context(server)
         while not problem and time.monotonic() < deadline:
             # A process that stopped may be started again.
-            connections = {
-                rank: connection for rank, connection in connections.items() if _is_connected(connection)
-            }
+            connections = _still_connected(connections)
             if len(connections) == own["processes"] - 1:
                 break
             server.settimeout(max(0.01, min(_SECONDS_PER_CHECK, deadline - time.monotonic())))
@@ -102,9 +101,7 @@ def _serve(where: str, port: int, own: dict[str, Any], deadline: float, timeout:
             except Exception:  # not one of our processes: whatever it sends must not stop us
                 connection.close()
                 continue
-            problem = _find_mismatch(
-                own, theirs, rank, {n for n, one in connections.items() if _is_connected(one)}
-            )
+            problem = _find_mismatch(own, theirs, rank, _still_connected(connections))
             if problem:
                 refused.append(connection)
             else:
@@ -117,11 +114,14 @@ def _serve(where: str, port: int, own: dict[str, Any], deadline: float, timeout:
             with suppress(OSError, ValueError):
                 connection.settimeout(_SECONDS_PER_MESSAGE)
                 connection.sendall(json.dumps({"error": problem}).encode() + b"\n")
-                _read_message(
-                    connection
-                )  # until the other side closes: the side that closes first blocks the port for a while
+                # Until the other side closes: the side that closes first blocks the port for a while.
+                _read_message(connection)
     if problem:
         raise ProcessError(problem)
+
+
+def _still_connected(connections: dict[int, socket.socket]) -> dict[int, socket.socket]:
+    return {rank: connection for rank, connection in connections.items() if _is_connected(connection)}
 
 
 def _is_connected(connection: socket.socket) -> bool:
@@ -135,9 +135,9 @@ def _is_connected(connection: socket.socket) -> bool:
         return False
 
 
-def _find_mismatch(own: dict[str, Any], theirs: dict[str, Any], rank: int, ranks: set[int]) -> str:
+def _find_mismatch(own: dict[str, Any], theirs: dict[str, Any], rank: int, others: Container[int]) -> str:
     """Return what is wrong with the settings of another rank, or an empty string."""
-    if rank in ranks:
+    if rank in others:
         return f"rank {rank} of {own['processes']} connected twice"
     if not 0 < rank < own["processes"]:
         return f"rank {rank} connected, but rank 0 was started for {own['processes']} processes"
@@ -151,9 +151,8 @@ def _read_message(connection: socket.socket) -> dict[str, Any]:
     """Read one message, which is one line of JSON."""
     text, deadline = b"", time.monotonic() + (connection.gettimeout() or 0)
     while not text.endswith(b"\n"):
-        connection.settimeout(
-            max(0.001, deadline - time.monotonic())
-        )  # the time limit holds for the whole message
+        # The time limit holds for the whole message.
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
         more = connection.recv(_MAX_MESSAGE_BYTES)
         text += more
         if not more or len(text) > _MAX_MESSAGE_BYTES:
