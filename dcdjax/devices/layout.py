@@ -96,7 +96,8 @@ class Layout:
     def to_devices(self, array: Any, axis: int = 0) -> Array:
         """Put an array with an axis of words on the devices: replicated, or split as W is."""
         if self.row_split is None:
-            return array if isinstance(array, Tracer) else sharding.replicate(array, self.devices)
+            traced = isinstance(array, Tracer) or isinstance(self.scale, Tracer)
+            return array if traced else sharding.replicate(array, self.devices)
         if isinstance(array, Tracer):
             return self.row_split.to_device_order(array, axis)
         assert self.mesh is not None

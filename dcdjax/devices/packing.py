@@ -84,8 +84,8 @@ def pack(
     *,
     divisor: float,
     dtype: np.dtype,
-    tile_size: int,
-    cells_per_nonzero: float,
+    tile_size: int = WINDOW,
+    cells_per_nonzero: float = 0.0,
     num_parts: int,
     width: int | None = None,
 ) -> tuple[Tiles, Segments]:
@@ -97,7 +97,7 @@ def pack(
       dtype: dtype of the packed values.
       tile_size: rows and columns of a tile.
       cells_per_nonzero: how many cells of a tile take as long as one nonzero of a segment. A cell also serves
-        its mirror image. A larger value makes more tiles, 0 makes none.
+        its mirror image. A larger value makes more tiles. The default, 0, makes none.
       num_parts: number of parts of the segments; all have about the same work.
       width: nonzeros of a segment. The default depends on the mean number of nonzeros of a row.
 
@@ -117,27 +117,21 @@ def pack(
     tile_values = aligned_empty((chosen.rows.size, size, size), dtype)
     tile_values.fill(0)
     tiles = Tiles(
-        rows=chosen.first_rows[chosen.rows],
-        columns=chosen.first_rows[chosen.columns],
-        values=tile_values,
+        rows=chosen.first_rows[chosen.rows], columns=chosen.first_rows[chosen.columns], values=tile_values
     )
     segments, places = _plan_segments(chosen, strips, dtype, num_parts, width)
 
     def fill(strip_and_places: tuple[tiling.Strip, np.ndarray]) -> None:
         strip, places = strip_and_places
         S = (matrix.data[strip.entries] / divisor).astype(dtype)
-        _fill_tiles(tiles, chosen, strip, S)
+        found, cells = chosen.inside_tiles(strip)
+        on_diagonal = matrix.indices[strip.entries][found] // size == strip.block
+        tile_values.reshape(-1)[cells] = np.where(on_diagonal, S[found] / 2, S[found])
         _fill_segments(segments, chosen, strip, S, places)
 
     for _ in in_order(fill, zip(strips, places, strict=True)):
         pass
     return tiles, segments
-
-
-def _fill_tiles(tiles: Tiles, chosen: tiling.Tiling, strip: tiling.Strip, S: np.ndarray) -> None:
-    found, cells = chosen.inside_tiles(strip)
-    on_diagonal = chosen.matrix.indices[strip.entries][found] // chosen.size == strip.block
-    tiles.values.reshape(-1)[cells] = np.where(on_diagonal, S[found] / 2, S[found])
 
 
 def width_for(mean_length: float) -> int:
@@ -149,9 +143,7 @@ def _plan_segments(
     chosen: tiling.Tiling, strips: list[tiling.Strip], dtype: np.dtype, num_parts: int, width: int | None
 ) -> tuple[Segments, list[np.ndarray]]:
     """Return segments without columns and values, and the numbers of the segments of each strip."""
-    num_words = chosen.matrix.shape[0]
-    num_nonzeros = chosen.matrix.nnz - chosen.num_nonzeros
-    width = width or width_for(num_nonzeros / num_words)
+    width = width or width_for((chosen.matrix.nnz - chosen.num_nonzeros) / chosen.matrix.shape[0])
 
     def measure(strip: tiling.Strip) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of segments of each row, and the window of each segment."""
@@ -244,19 +236,14 @@ def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
     parts_each = (segments.parts.size - 1) // num_shares
     bounds = segments.parts[::parts_each].tolist()
     most = max(end - begin for begin, end in itertools.pairwise(bounds))
-    shares = []
-    for n in range(num_shares):
+
+    def share(n: int) -> Segments:
         own = slice(bounds[n], bounds[n + 1])
         parts = segments.parts[n * parts_each : (n + 1) * parts_each + 1] - own.start
-        shares.append(
-            Segments(
-                parts=parts.astype(np.int32),
-                rows=_pad(segments.rows[own], most),
-                columns=_pad(segments.columns[own], most),
-                values=_pad(segments.values[own], most),
-            )
-        )
-    return shares
+        arrays = (segments.rows, segments.columns, segments.values)
+        return Segments(parts.astype(np.int32), *(_pad(array[own], most) for array in arrays))
+
+    return [share(n) for n in range(num_shares)]
 
 
 def stack_segments(several: Sequence[Segments], num_segments: int) -> Segments:

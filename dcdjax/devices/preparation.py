@@ -1,14 +1,14 @@
 """Check S, cut it into tiles and segments, and put them on the devices that share the work."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from dcdjax.devices import native, packing, processes, row_split, sharding
@@ -25,7 +25,7 @@ def prepare(
     *,
     num_words: int | None = None,
     dtype: DTypeLike = jnp.float32,
-    devices: Sequence[Any] | Mesh | None = None,
+    devices: sharding.Devices = None,
     split: bool | None = None,
 ) -> Layout:
     """Check S, unless it is a `Similarity`, and lay it out on the devices that will share the work.
@@ -82,13 +82,8 @@ class WorkPlan:
     num_threads: int
     parts_per_device: int
 
-    @property
-    def num_parts(self) -> int:
-        """Return the number of parts of all devices."""
-        return len(self.devices) * self.parts_per_device
 
-
-def plan_work(devices: Sequence[Any] | Mesh | None) -> WorkPlan:
+def plan_work(devices: sharding.Devices) -> WorkPlan:
     """Return the devices and settings that `prepare` would use if each device holds all of W."""
     group = sharding.checked_devices(devices)
     if len(sharding.local_devices(group)) < len(group):
@@ -146,7 +141,8 @@ def _plan(devices: Sequence[Any], num_threads: int) -> WorkPlan:
 # --- S ------------------------------------------------------------------------------------------------
 
 
-def _checked_similarity(S: Any, num_words: int | None) -> Similarity:
+def checked_similarity(S: Any, num_words: int | None) -> Similarity:
+    """Check S, unless it is a `Similarity`, and its number of words."""
     similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=num_words)
     if num_words not in (None, similarity.num_words):
         raise ValueError(f"S has {similarity.num_words} words where {num_words} are expected")
@@ -157,7 +153,7 @@ def _prepare_copies(
     S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DTypeLike
 ) -> list[Layout]:
     """Cut S once, and put a copy on each group of devices. All groups will work at the same time."""
-    matrix = _checked_similarity(S, num_words).matrix
+    matrix = checked_similarity(S, num_words).matrix
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     scale = mean_row_sum(matrix, dtype)
     devices, num_shares = [device for group in groups for device in group], len(groups[0])
@@ -171,26 +167,15 @@ def _prepare_copies(
         num_parts=num_shares * plan.parts_per_device,
     )
     of_both = (packing.share_tiles(tiles, num_shares), packing.share_segments(segments, num_shares))
-
-    def put(group: list[Any]) -> Layout:
-        with jax.ensure_compile_time_eval():  # also inside of a `jit`
-            return Layout(
-                pieces=tuple(
-                    sharding.stack_shares(shares, group) for shares in of_both if shares[0].rows.size
-                ),
-                scale=sharding.replicate(np.asarray(scale, dtype), group),
-                num_words=matrix.shape[0],
-                mesh=sharding.make_mesh(group),
-                kind=plan.kind,
-                num_threads=plan.num_threads,
-            )
-
-    return [put(group) for group in groups]
+    pieces = [shares for shares in of_both if shares[0].rows.size]
+    scale = np.asarray(scale, dtype)
+    plans = [replace(plan, devices=group) for group in groups]
+    return [lay_out(pieces, scale, plan, num_words=matrix.shape[0]) for plan in plans]
 
 
 def _prepare_split(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTypeLike) -> Layout:
     """Split S by the rows of W. Each process takes the rows of its own devices from S, and no others."""
-    S = _checked_similarity(S, num_words)
+    S = checked_similarity(S, num_words)
     if S.num_words < len(devices):
         raise ValueError(f"S has {S.num_words} words, fewer than there are devices, {len(devices)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
@@ -202,25 +187,29 @@ def _prepare_split(S: Any, devices: Sequence[Any], *, num_words: int | None, dty
     scale = _checked_scale(processes.allgather(_combine_statistics(statistics)), S.num_words, dtype)
     # All processes run the same program, so all use the smallest number of threads.
     plan = _plan(devices, int(processes.allgather(np.int64(_num_threads(local))).min()))
-    rounds = [
-        row_split.cut_rounds(
-            rows.pop(number), split, number, divisor=scale, dtype=np.dtype(dtype),
-            num_parts=plan.parts_per_device,
-            width=packing.width_for(S.matrix.nnz / S.num_words / len(devices)),
-        )
-        for number in own
-    ]  # fmt: skip
+    cut_rounds = partial(
+        row_split.cut_rounds, split=split, divisor=scale, dtype=np.dtype(dtype),
+        num_parts=plan.parts_per_device,
+        width=packing.width_for(S.matrix.nnz / S.num_words / len(devices)),
+    )  # fmt: skip
+    rounds = [cut_rounds(rows.pop(number), device=number) for number in own]
     most = processes.allgather(np.int64(max(one.rows.size for device in rounds for one in device))).max()
     shares = [packing.stack_segments(rounds.pop(0), max(1, int(most))) for _ in own]
+    scale = np.asarray(scale, dtype)
+    return lay_out([shares], scale, plan, num_words=S.num_words, row_split=split)
+
+
+def lay_out(pieces: list[list[Any]], scale: np.ndarray, plan: WorkPlan, **shape: Any) -> Layout:
+    """Put the shares of each piece and the scale on their devices."""
+    devices = plan.devices
     with jax.ensure_compile_time_eval():  # also inside of a `jit`
         return Layout(
-            pieces=(sharding.stack_shares(shares, devices),),
-            scale=sharding.replicate(np.asarray(scale, dtype), devices),
-            num_words=S.num_words,
+            pieces=tuple(sharding.stack_shares(shares, devices) for shares in pieces),
+            scale=sharding.replicate(scale, devices),
             mesh=sharding.make_mesh(devices),
             kind=plan.kind,
             num_threads=plan.num_threads,
-            row_split=split,
+            **shape,
         )
 
 

@@ -50,16 +50,11 @@ class RowSplit:
         xp = np if isinstance(array, np.ndarray) else jnp
         padding = [(0, 0)] * array.ndim
         padding[axis] = (0, self.num_rows - self.num_words)
-        before, after = array.shape[:axis], array.shape[axis + 1 :]
-        rows = xp.pad(array, padding).reshape(*before, self.rows_per_device, self.num_devices, *after)
-        return xp.swapaxes(rows, axis, axis + 1).reshape(*before, self.num_rows, *after)
+        return _transpose(xp.pad(array, padding), axis, self.rows_per_device)
 
     def to_word_order(self, array: Any, axis: int = 0) -> Any:
         """Undo `to_device_order`."""
-        xp = np if isinstance(array, np.ndarray) else jnp
-        before, after = array.shape[:axis], array.shape[axis + 1 :]
-        rows = array.reshape(*before, self.num_devices, self.rows_per_device, *after)
-        words = xp.swapaxes(rows, axis, axis + 1).reshape(*before, self.num_rows, *after)
+        words = _transpose(array, axis, self.num_devices)
         return words[(slice(None),) * axis + (slice(self.num_words),)]
 
     def real_rows(self) -> Bool[Array, " rows"]:
@@ -70,30 +65,30 @@ class RowSplit:
 
     def zero_padding(self, W: Array) -> Array:
         """Set padding to zero in an array in device order."""
-        return self._set_padding(W, 0)
+        return self.fill_padding(W, 0)
 
-    def fill_padding(self, W: Array) -> Array:
+    def fill_padding(self, W: Array, value: int = 1) -> Array:
         """Set padding to one in an array in device order, so that each row has a sum to divide by."""
-        return self._set_padding(W, 1)
-
-    def zero_local_padding(self, own: Array, device: Array) -> Array:
-        """Set padding to zero in the rows of one device, without another pass over them."""
-        return self._set_local_padding(own, device, 0)
-
-    def fill_local_padding(self, own: Array, device: Array) -> Array:
-        """Replace padding by the first row in the rows of one device, so that a step can be taken from it."""
-        return self._set_local_padding(own, device, own[0])
-
-    def _set_padding(self, W: Array, value: int) -> Array:
         if self.num_rows == self.num_words:
             return W
         return jnp.where(self.real_rows()[:, None], W, value)
 
-    def _set_local_padding(self, own: Array, device: Array, value: Any) -> Array:
+    def zero_local_padding(self, own: Array, device: Array) -> Array:
+        """Set padding to zero in the rows of one device, without another pass over them."""
+        return self.fill_local_padding(own, device, 0)
+
+    def fill_local_padding(self, own: Array, device: Array, value: Any) -> Array:
+        """Set padding to a number or a row in the rows of one device."""
         if self.num_rows == self.num_words:
             return own
         is_real = (self.rows_per_device - 1) * self.num_devices + device < self.num_words
         return own.at[-1].set(jnp.where(is_real, own[-1], value))
+
+
+def _transpose(array: Any, axis: int, num_groups: int) -> Any:
+    """Take the first element of each group along an axis, then the second of each, and so on."""
+    groups = array.reshape(*array.shape[:axis], num_groups, -1, *array.shape[axis + 1 :])
+    return groups.swapaxes(axis, axis + 1).reshape(array.shape)
 
 
 def cut_rounds(
@@ -109,8 +104,7 @@ def cut_rounds(
     """Cut a device's rows of S into segments, one set for each round of `sharding.ring_reduce`.
 
     In round n, device d works with the words of device d + n. The segments number rows and columns as the
-    devices
-    do: see `RowSplit`.
+    devices do: see `RowSplit`.
 
     Args:
       rows: the rows of S of the device's own words, with the columns of all words.
@@ -136,9 +130,6 @@ def cut_rounds(
             (rows.data[entries], rows.indices[entries] // num_devices, np.append(0, np.cumsum(lengths))),
             shape=(split.rows_per_device, split.rows_per_device),
         )
-        _, segments = packing.pack(
-            block, divisor=divisor, dtype=dtype, tile_size=packing.WINDOW, cells_per_nonzero=0.0,
-            num_parts=num_parts, width=width,
-        )  # fmt: skip
+        _, segments = packing.pack(block, divisor=divisor, dtype=dtype, num_parts=num_parts, width=width)
         rounds.append(segments)
     return rounds

@@ -18,6 +18,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+# What users may pass as devices.
+Devices = Sequence[Any] | Mesh | None
+
 _AXIS = "devices"
 _REPLICATED = PartitionSpec()
 _SPLIT = PartitionSpec(_AXIS)
@@ -157,17 +160,13 @@ def _put_from_host(array: Any, device: Any) -> Array:
 
 def sum_over_devices(function: Callable[..., Any], mesh: Mesh | None, replicated: Any, split: Any) -> Any:
     """Sum function(replicated, own share of split) over the devices."""
-
-    def local(replicated: Any, split: Any) -> Any:
+    if mesh is None:
         return function(replicated, _own_share(split))
 
-    if mesh is None:
-        return local(replicated, split)
-    return _map(
-        lambda replicated, split: lax.psum(local(replicated, split), _AXIS),
-        mesh,
-        in_specs=(_REPLICATED, _SPLIT),
-    )(replicated, split)
+    def local(replicated: Any, split: Any) -> Any:
+        return lax.psum(function(replicated, _own_share(split)), _AXIS)
+
+    return _map(local, mesh, (_REPLICATED, _SPLIT))(replicated, split)
 
 
 def ring_reduce(
@@ -225,19 +224,16 @@ def map_replicated_rows(
     if mesh is None or num_rows < mesh.size:
         return function(replicated, *rows)
     most = -(-num_rows // mesh.size)
-    # All parts have the same size. The last ones begin earlier so that they end with the last row.
-    first = [min(n * most, num_rows - most) for n in range(mesh.size)]
 
     def local(replicated: Any, *rows: Array) -> Array:
+        # All parts have the same size. The last ones begin earlier so that they end with the last row.
         begin = jnp.minimum(lax.axis_index(_AXIS) * most, num_rows - most)
         part = function(replicated, *(lax.dynamic_slice_in_dim(array, begin, most) for array in rows))
         parts = lax.all_gather(part, _AXIS)
         if num_rows == most * mesh.size:
             return parts.reshape(num_rows, *part.shape[1:])
-        ends = [min((n + 1) * most, num_rows) for n in range(mesh.size)]
-        return jnp.concatenate(
-            [parts[n, min(n * most, end) - first[n] : end - first[n]] for n, end in enumerate(ends)]
-        )
+        num_repeated = [max(0, (n + 1) * most - num_rows) for n in range(mesh.size)]
+        return jnp.concatenate([parts[n, repeated:] for n, repeated in enumerate(num_repeated)])
 
     return _map(local, mesh, in_specs=_REPLICATED)(replicated, *rows)
 

@@ -7,8 +7,11 @@ another Z. Each kind of piece (tiles, segments, nonzeros) has its own loop, and 
 devices are summed.
 """
 
+import functools
+import operator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -17,13 +20,13 @@ from dcdjax.devices import native, sharding
 from dcdjax.devices.layout import Layout, Nonzeros
 from dcdjax.devices.packing import Segments, Tiles
 from dcdjax.method import decomposition
-from dcdjax.method.decomposition import Entries, Sweep, likelihood
+from dcdjax.method.decomposition import Entries, Sweep, Weights, likelihood
 
 # GPUs and TPUs round factors for speed by default. That is too coarse here: Z is large where Shat is small.
 _PRECISION = lax.Precision.HIGHEST
 
 
-def sweep(W: Float[Array, "words topics"], layout: Layout, entries: Entries = likelihood) -> Sweep:
+def sweep(W: Weights, layout: Layout, entries: Entries = likelihood) -> Sweep:
     """Compute ZW and sum S log Shat in one pass over S. W is replicated or split as the layout says.
 
     Args:
@@ -39,85 +42,71 @@ def sweep(W: Float[Array, "words topics"], layout: Layout, entries: Entries = li
 
 def product(X: Float[Array, "words columns"], layout: Layout) -> Float[Array, "words columns"]:
     """Compute S X, for S divided by its scale."""
-    return _one_pass(X, layout, None).ZW
+    return _one_pass(X, layout, _plain).ZW
 
 
-def _one_pass(W: Float[Array, "words topics"], layout: Layout, entries: Entries | None) -> Sweep:
-    """Pass over S. If `entries` is None, Z is S itself and the log-likelihood is zero."""
+def _plain(S: Array, _: Array) -> tuple[Array, Array]:
+    """Return Z = S and no terms. XLA leaves out Shat, because nothing uses it."""
+    return S, jnp.zeros_like(S)
+
+
+def zeros(W: Weights) -> Sweep:
+    """Return the result of a pass over nothing."""
+    return Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
+
+
+def _one_pass(W: Weights, layout: Layout, entries: Entries) -> Sweep:
     if layout.row_split is not None:
         return _ring_sweep(W, layout, entries)
 
     def local(W: Array, pieces: tuple[Tiles | Segments, ...]) -> Sweep:
-        W_over_s = _over_s(W, entries)
-        sums = Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
+        W_over_s, sums = W / jnp.sum(W, axis=0, keepdims=True), zeros(W)
         # Segments first: the native kernel makes a new ZW, to which the tiles are then added.
         for piece in sorted(pieces, key=lambda piece: isinstance(piece, Tiles)):
             if isinstance(piece, Tiles):
-                sums = _add_tiles(sums, W, W_over_s, piece)
+                sums = _add_tiles(sums, W, W_over_s, piece, entries)
             else:
                 sums = _sweep_segments(sums, W, W_over_s, piece, layout, entries)
         return sums
 
     whole = [piece for piece in layout.pieces if isinstance(piece, Nonzeros)]
     split = tuple(piece for piece in layout.pieces if not isinstance(piece, Nonzeros))
-    results = [_sweep_nonzeros(W, piece, layout, entries) for piece in whole]
+    results = [decomposition.sweep(W, piece.S_idx, piece.S_val, entries) for piece in whole]
     if split:
         results.append(sharding.sum_over_devices(local, layout.mesh, W, split))
-    total = results[0]
-    for more in results[1:]:
-        total = Sweep(ZW=total.ZW + more.ZW, log_likelihood=total.log_likelihood + more.log_likelihood)
-    return total
+    return jax.tree.map(lambda *parts: functools.reduce(operator.add, parts), *results)
 
 
-def _over_s(W: Array, entries: Entries | None) -> Array | None:
-    return None if entries is None else W / jnp.sum(W, axis=0, keepdims=True)
-
-
-def _ring_sweep(W: Float[Array, "rows topics"], layout: Layout, entries: Entries | None) -> Sweep:
+def _ring_sweep(W: Float[Array, "rows topics"], layout: Layout, entries: Entries) -> Sweep:
     """Pass over S for a W that is split. Each device has the rows of S of its own words."""
     assert layout.mesh is not None
     (segments,) = layout.pieces
 
-    def one_round(sums: Any, W_over_s: Array | None, block: Array, piece: Segments) -> tuple[Array, Array]:
+    def one_round(sums: Any, W_over_s: Array, block: Array, piece: Segments) -> tuple[Array, Array]:
         found = _sweep_segments(Sweep(*sums), block, W_over_s, piece, layout, entries)
         if _is_native(layout, entries):  # the kernel does not add to what is there
             return sums[0] + found.ZW, sums[1] + found.log_likelihood
         return found.ZW, found.log_likelihood
 
-    W_over_s = _over_s(W, entries)
-    ZW, log_likelihood = sharding.ring_reduce(one_round, layout.mesh, W_over_s, W, segments)
-    return Sweep(ZW=ZW, log_likelihood=log_likelihood)
+    W_over_s = W / jnp.sum(W, axis=0, keepdims=True)
+    return Sweep(*sharding.ring_reduce(one_round, layout.mesh, W_over_s, W, segments))
 
 
-def _is_native(layout: Layout, entries: Entries | None) -> bool:
-    return layout.num_threads > 0 and entries in (likelihood, None)
+def _is_native(layout: Layout, entries: Entries) -> bool:
+    return layout.num_threads > 0 and entries in (likelihood, _plain)
 
 
 def _sweep_segments(
-    sums: Sweep, W: Array, W_over_s: Array | None, piece: Any, layout: Layout, entries: Entries | None
+    sums: Sweep, W: Array, W_over_s: Array, piece: Any, layout: Layout, entries: Entries
 ) -> Sweep:
     if not _is_native(layout, entries):
         return _add_segments(sums, W, W_over_s, piece, layout.kind.block_bytes, entries)
-    ZW, log_likelihood = native.segments_pass(
-        W, W_over_s, piece.parts, piece.rows, piece.columns, piece.values, num_threads=layout.num_threads
-    )
-    return Sweep(ZW=ZW, log_likelihood=log_likelihood)
+    arrays = (piece.parts, piece.rows, piece.columns, piece.values)
+    factor = W_over_s if entries is likelihood else None
+    return Sweep(*native.segments_pass(W, factor, *arrays, num_threads=layout.num_threads))
 
 
-def _sweep_nonzeros(W: Array, piece: Nonzeros, layout: Layout, entries: Entries | None) -> Sweep:
-    if entries is not None:
-        return decomposition.sweep(W, piece.S_idx, piece.S_val, entries)
-    segments = Segments(
-        parts=jnp.zeros(1, jnp.int32),
-        rows=piece.S_idx[:, 0],
-        columns=piece.S_idx[:, 1:],
-        values=piece.S_val[:, None],
-    )
-    zero = Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
-    return _add_segments(zero, W, _over_s(W, entries), segments, layout.kind.block_bytes, entries)
-
-
-def _add_tiles(sums: Sweep, W: Array, W_over_s: Array | None, tiles: Any) -> Sweep:
+def _add_tiles(sums: Sweep, W: Array, W_over_s: Array, tiles: Any, entries: Entries) -> Sweep:
     """Add the tiles one at a time. A tile holds S_ij as a matrix for words i of one block, j of another."""
     size = tiles.values.shape[1]
 
@@ -128,12 +117,9 @@ def _add_tiles(sums: Sweep, W: Array, W_over_s: Array | None, tiles: Any) -> Swe
     def one(ZW: Array, tile: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         i, j, S = tile
         W_i, W_j = (lax.dynamic_slice_in_dim(W, first, size) for first in (i, j))
-        if W_over_s is None:
-            Z, terms = S, jnp.zeros((), W.dtype)
-        else:
-            W_i_over_s = lax.dynamic_slice_in_dim(W_over_s, i, size)
-            Shat = jnp.matmul(W_i_over_s, W_j.T, precision=_PRECISION)
-            Z, terms = (jnp.where(S > 0, each, 0) for each in likelihood(S, Shat))
+        W_i_over_s = lax.dynamic_slice_in_dim(W_over_s, i, size)
+        Shat = jnp.matmul(W_i_over_s, W_j.T, precision=_PRECISION)
+        Z, terms = (jnp.where(S > 0, each, 0) for each in entries(S, Shat))
         # The transpose is stored: a product that reads Z across its rows takes twice as long.
         Z_mirrored = lax.optimization_barrier(Z.T)
         ZW = add(ZW, i, jnp.matmul(Z, W_j, precision=_PRECISION))
@@ -146,7 +132,7 @@ def _add_tiles(sums: Sweep, W: Array, W_over_s: Array | None, tiles: Any) -> Swe
 
 
 def _add_segments(
-    sums: Sweep, W: Array, W_over_s: Array | None, segments: Any, block_bytes: int, entries: Entries | None
+    sums: Sweep, W: Array, W_over_s: Array, segments: Any, block_bytes: int, entries: Entries
 ) -> Sweep:
     """Add a block of segments at a time. Their rows of W are gathered once for both products."""
     num_segments, width = segments.columns.shape
@@ -162,12 +148,9 @@ def _add_segments(
         repeated = begin + jnp.arange(block, dtype=begin.dtype) < first
         S = jnp.where(repeated[:, None], 0, S)
         W_j = W.at[j].get(mode="promise_in_bounds")
-        if W_over_s is None or entries is None:
-            Z, terms = S, jnp.zeros((), W.dtype)
-        else:
-            W_i_over_s = W_over_s.at[i].get(mode="promise_in_bounds")
-            Shat = jnp.einsum("nk,njk->nj", W_i_over_s, W_j, precision=_PRECISION)
-            Z, terms = entries(S, Shat)
+        W_i_over_s = W_over_s.at[i].get(mode="promise_in_bounds")
+        Shat = jnp.einsum("nk,njk->nj", W_i_over_s, W_j, precision=_PRECISION)
+        Z, terms = entries(S, Shat)
         ZW = ZW.at[i].add(jnp.einsum("nj,njk->nk", Z, W_j, precision=_PRECISION), mode="promise_in_bounds")
         return ZW, jnp.sum(terms)
 

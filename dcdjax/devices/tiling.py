@@ -139,9 +139,5 @@ def choose_tiles(
     columns, counts = (np.concatenate(column) for column in zip(*found, strict=True))
     best = np.sort(np.argsort(-counts, kind="stable")[:max_tiles])
     return Tiling(
-        matrix=matrix,
-        size=size,
-        rows=rows[best],
-        columns=columns[best],
-        num_nonzeros=int(counts[best].sum()),
+        matrix=matrix, size=size, rows=rows[best], columns=columns[best], num_nonzeros=int(counts[best].sum())
     )

@@ -15,7 +15,6 @@ from dcdjax.devices.layout import Layout, Nonzeros
 from dcdjax.devices.preparation import prepare
 from dcdjax.method import decomposition, priors
 from dcdjax.method.priors import Prior
-from dcdjax.solvers.minibatches import Minibatches
 from dcdjax.solvers.result import Solution
 
 Step = Literal["exact", "relaxed"]
@@ -104,7 +103,7 @@ def checked_problem(
     return start, layout
 
 
-def check_match(name: str, W: Array, S: Layout | Minibatches, *, made: str) -> None:
+def check_match(name: str, W: Array, S: Layout, *, made: str) -> None:
     """Raise ValueError unless W has the words and the dtype that S was made for."""
     if S.num_words != W.shape[-2]:
         raise ValueError(f"{name} has {W.shape[-2]} words, but S has {S.num_words}")
@@ -117,7 +116,7 @@ def as_scalar(number: ArrayLike, W: Array) -> Float[Array, ""]:
     return jnp.asarray(number if isinstance(number, Tracer) else np.asarray(number), W.dtype)
 
 
-def move_to_start(solution: Solution, W: Any, S: Layout | Minibatches) -> Solution:
+def move_to_start(solution: Solution, W: Any, S: Layout) -> Solution:
     """Move a solution from the devices of S to the device of the start, if that was on a single one."""
     if (
         isinstance(solution.W, Tracer)

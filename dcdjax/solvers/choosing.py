@@ -69,7 +69,7 @@ def alpha(
             best = order, found
     assert best is not None
     order, solution = best
-    return Choice(order, losses, arguments.move_to_start(solution, W, batches))
+    return Choice(order, losses, arguments.move_to_start(solution, W, batches.stacked))
 
 
 def _counts(held_out: Any, num_words: int) -> tuple[np.ndarray, np.ndarray]:

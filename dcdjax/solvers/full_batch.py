@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
-from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dcdjax.devices import native, sharding, sweeps
 from dcdjax.devices.layout import Layout
 from dcdjax.method import decomposition, priors
+from dcdjax.method.decomposition import Weights
 from dcdjax.method.priors import Prior
 from dcdjax.solvers import arguments, loop
 from dcdjax.solvers.arguments import Step
@@ -33,8 +33,8 @@ _OBJECTIVE_NOISE = 8
 class State(NamedTuple):
     """Hold W with what a pass over S told about it. Objectives are those of the scaled S."""
 
-    W: Float[Array, "words topics"]
-    ZW: Float[Array, "words topics"]
+    W: Weights
+    ZW: Weights
     objective: Float[Array, ""]
     refused: Bool[Array, ""]  # whether the last over-relaxed step was; then the next step is the exact one
     status: Int[Array, ""]
@@ -52,7 +52,7 @@ def solve(
     over_relaxation: float = 1.0,
     concentration: ArrayLike | Sequence[float] = 1.0,
     relevance: ArrayLike = 0.0,
-    devices: Sequence[Any] | Mesh | None = None,
+    devices: sharding.Devices = None,
     split: bool | None = None,
 ) -> Solution:
     """Minimize the objective from a start until W converges.
@@ -109,7 +109,7 @@ def solve_restarts(
     over_relaxation: float = 1.0,
     concentration: ArrayLike | Sequence[float] = 1.0,
     relevance: ArrayLike = 0.0,
-    devices: Sequence[Any] | Mesh | None = None,
+    devices: sharding.Devices = None,
     split: bool | None = None,
 ) -> Solution:
     """Run `solve` from every start of a batch under `vmap`. Each restart stops by itself.
@@ -140,14 +140,11 @@ def _run_on_devices(
 ) -> Solution:
     """Run on the devices of S, and move the solution to where W was."""
     axis_of_words = W.ndim - 2
-    if isinstance(W, Tracer) or isinstance(layout.scale, Tracer):
-        start = W if layout.row_split is None else layout.to_devices(W, axis_of_words)
-        mesh = nullcontext()
-    else:
-        with jax.ensure_compile_time_eval():  # something else may be traced, such as tol
-            start = layout.to_devices(W, axis_of_words)
-        mesh = sharding.override_mesh(layout.mesh)
-    with mesh:
+    traced = isinstance(W, Tracer) or isinstance(layout.scale, Tracer)
+    # If neither is traced, something else may be, such as tol.
+    with nullcontext() if traced else jax.ensure_compile_time_eval():
+        start = layout.to_devices(W, axis_of_words)
+    with nullcontext() if traced else sharding.override_mesh(layout.mesh):
         solution = run(start, layout, arguments.as_scalar(tol, W), prior, **options)
     if layout.row_split is not None:
         return solution._replace(W=layout.from_devices(solution.W, axis_of_words))
@@ -169,20 +166,19 @@ def run(
     over_relaxation: float,
 ) -> Solution:
     """Begin, advance and finish, from one start or from each of a batch."""
-    if W.ndim == 3:
-        options: dict[str, Any] = {
-            "step": step, "max_steps": max_steps, "over_relaxation": over_relaxation
-        }  # fmt: skip
-        return jax.vmap(lambda start: run(start, layout, tol, prior, **options))(W)
     kind: dict[str, Any] = {"step": step, "over_relaxation": over_relaxation, "prior": prior}
-    state = begin(W, layout, max_steps=max_steps, **kind)
-    state = advance(state, layout, until=max_steps, tol=tol, **kind)
-    return finish(state, layout, step=step)
+
+    def one(W: Array) -> Solution:
+        state = begin(W, layout, max_steps=max_steps, **kind)
+        state = advance(state, layout, until=max_steps, tol=tol, **kind)
+        return finish(state, layout, step=step)
+
+    return jax.vmap(one)(W) if W.ndim == 3 else one(W)
 
 
 @partial(jax.jit, static_argnames=("max_steps", "step", "over_relaxation"))
 def begin(
-    W: Float[Array, "words topics"],
+    W: Weights,
     layout: Layout,
     *,
     max_steps: int,
@@ -224,7 +220,27 @@ def advance(
     """Take steps until the state has `until` of them, W has converged or a value is not finite."""
 
     def one_step(state: State) -> tuple[State, Report]:
-        return _one_step(state, layout, tol, step, over_relaxation, prior)
+        # After a refusal the exact step is taken, whichever is over-relaxed: it never raises the objective.
+        plain = jnp.array(True) if over_relaxation == 1 else state.refused
+        W = _next_weights(state, layout, plain, step, over_relaxation, prior)
+        ZW, log_likelihood = _sweep(W, layout, loop.is_running(state))
+        change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
+        objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
+        finite = jnp.isfinite(objective) & jnp.isfinite(change)
+        before = _objective_before(state, layout, prior)
+        noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
+        # A plain step is always accepted: the exact one never raises the objective, and the paper's may.
+        accepted = finite & (plain | (objective <= before + noise))
+
+        new, old = (W, ZW, objective, change), (state.W, state.ZW, before, jnp.zeros_like(change))
+        W, ZW, objective, change = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new, old)
+        # While the concentration is annealed, W may rest where a later concentration would not let it.
+        annealed = state.num_steps + 1 >= priors.num_annealed(prior)
+        converged = accepted & (change <= tol) & annealed
+        status = jnp.where(converged, Status.CONVERGED.value, Status.RUNNING.value)
+        status = jnp.where(plain & ~finite, Status.NONFINITE.value, status)
+        report = Report(objective=objective, change=change, residual=_residual(W, layout), status=status)
+        return state._replace(W=W, ZW=ZW, objective=objective, refused=~accepted), report
 
     return loop.advance(state, one_step, until=until)
 
@@ -241,45 +257,8 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
     return loop.finish(state, state.W, objective, layout.scale)
 
 
-def _one_step(
-    state: State,
-    layout: Layout,
-    tol: Float[Array, ""] | float,
-    step: Step,
-    over_relaxation: float,
-    prior: Prior | None,
-) -> tuple[State, Report]:
-    """Take a step, pass over S for the new W, and accept or refuse it."""
-    # After a refusal the exact step is taken, whichever is over-relaxed: it never raises the objective.
-    plain = jnp.array(True) if over_relaxation == 1 else state.refused
-    W = _next_weights(state, layout, plain, step, over_relaxation, prior)
-    ZW, log_likelihood = _sweep(W, layout, loop.is_running(state))
-    change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
-    objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
-    finite = jnp.isfinite(objective) & jnp.isfinite(change)
-    before = _objective_before(state, layout, prior)
-    noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
-    # A plain step is always accepted: the exact one never raises the objective, and the paper's may.
-    accepted = finite & (plain | (objective <= before + noise))
-
-    W, ZW, objective, change = (
-        jnp.where(accepted, new, old)
-        for new, old in ((W, state.W), (ZW, state.ZW), (objective, before), (change, jnp.zeros_like(change)))
-    )
-    # While the concentration is annealed, W may rest where a later concentration would not let it.
-    annealed = state.num_steps + 1 >= priors.num_annealed(prior)
-    converged = accepted & (change <= tol) & annealed
-    status = jnp.where(converged, Status.CONVERGED.value, Status.RUNNING.value)
-    status = jnp.where(plain & ~finite, Status.NONFINITE.value, status)
-    report = Report(objective=objective, change=change, residual=_residual(W, layout), status=status)
-    return state._replace(W=W, ZW=ZW, objective=objective, refused=~accepted), report
-
-
-def _sweep(W: Float[Array, "words topics"], layout: Layout, wanted: Bool[Array, ""]) -> decomposition.Sweep:
+def _sweep(W: Weights, layout: Layout, wanted: Bool[Array, ""]) -> decomposition.Sweep:
     """Pass over S, or return zeros if the result is not wanted."""
-
-    def nothing(W: Array) -> decomposition.Sweep:
-        return decomposition.Sweep(ZW=jnp.zeros_like(W), log_likelihood=jnp.zeros((), W.dtype))
 
     # Under vmap one restart after the other, each on all devices: the rows of W that two of them gather
     # would not fit into the cache together. So a restart that has finished, which vmap's while_loop takes
@@ -287,7 +266,7 @@ def _sweep(W: Float[Array, "words topics"], layout: Layout, wanted: Bool[Array, 
     @jax.custom_batching.sequential_vmap
     def one(W: Array, wanted: Array, *leaves: Array) -> decomposition.Sweep:
         layout = jax.tree.unflatten(structure, leaves)
-        return lax.cond(wanted, lambda W: sweeps.sweep(W, layout), nothing, W)
+        return lax.cond(wanted, lambda W: sweeps.sweep(W, layout), sweeps.zeros, W)
 
     # Array by array: JAX does not know what is traced outside of the function, nor, if it is old, how to
     # batch a record of its own.
@@ -302,45 +281,38 @@ def _next_weights(
     step: Step,
     over_relaxation: float,
     prior: Prior | None,
-) -> Float[Array, "words topics"]:
+) -> Weights:
     """Take the step itself. Every device computes it for its part of the words."""
     extra = None if prior is None else priors.pseudocount(prior, state.num_steps, state.W.shape[1])
     sums = decomposition.column_sums(state.W, state.ZW)
     if prior is not None:
         sums = priors.add_relevance(prior, sums, layout.num_words)
-    shared = (sums, plain, extra)
-
-    def exact(shared: Any, W: Array, ZW: Array) -> Array:
-        sums, _, extra = shared
-        if extra is None:
-            return decomposition.exact_step(sums, W, ZW)
-        return priors.exact_step(sums, extra, W, ZW)
-
-    def chosen(shared: Any, W: Array, ZW: Array) -> Array:
-        return exact(shared, W, ZW) if step == "exact" else decomposition.relaxed_step(shared[0], W, ZW)
-
-    def over_relaxed(shared: Any, W: Array, ZW: Array) -> Array:
-        return decomposition.over_relax(W, chosen(shared, W, ZW), over_relaxation)
-
-    def xla_rows(shared: Any, W: Array, ZW: Array) -> Array:
-        if over_relaxation == 1:
-            return chosen(shared, W, ZW)
-        return lax.cond(shared[1], exact, over_relaxed, shared, W, ZW)
-
-    def native_rows(shared: Any, W: Array, ZW: Array) -> Array:
-        sums, plain, _ = shared
-        exponent = jnp.where(plain, 1.0, over_relaxation).astype(W.dtype)
-        return native.exact_step(sums, W, ZW, exponent, num_threads=layout.num_threads)
-
     is_native = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32 and extra is None
-    step_rows = native_rows if is_native else xla_rows
+
+    def step_rows(shared: Any, W: Array, ZW: Array) -> Array:
+        sums, plain, extra = shared
+        if is_native:
+            exponent = jnp.where(plain, 1.0, over_relaxation).astype(W.dtype)
+            return native.exact_step(sums, W, ZW, exponent, num_threads=layout.num_threads)
+
+        def exact() -> Array:
+            return priors.exact_step(sums, extra, W, ZW)
+
+        def chosen() -> Array:
+            return exact() if step == "exact" else decomposition.relaxed_step(sums, W, ZW)
+
+        if over_relaxation == 1:
+            return chosen()
+        return lax.cond(plain, exact, lambda: decomposition.over_relax(W, chosen(), over_relaxation))
+
+    shared = (sums, plain, extra)
     split = layout.row_split
     if split is None:
         return sharding.map_replicated_rows(step_rows, layout.mesh, shared, state.W, state.ZW)
 
     def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
-        if not is_native:  # XLA iterates on all rows until the last one has converged
-            W, ZW = (split.fill_local_padding(array, device) for array in (W, ZW))
+        if not is_native:  # XLA iterates on all rows until the last one has converged: repeat the first row
+            W, ZW = (split.fill_local_padding(array, device, array[0]) for array in (W, ZW))
         return split.zero_local_padding(step_rows(shared, W, ZW), device)
 
     assert layout.mesh is not None
@@ -348,11 +320,7 @@ def _next_weights(
 
 
 def _penalized(
-    objective: Float[Array, ""],
-    W: Float[Array, "words topics"],
-    layout: Layout,
-    prior: Prior | None,
-    step: Int[Array, ""],
+    objective: Float[Array, ""], W: Weights, layout: Layout, prior: Prior | None, step: Int[Array, ""]
 ) -> Float[Array, ""]:
     """Add the terms of the priors to an objective."""
     if prior is None:
@@ -366,26 +334,24 @@ def _objective_before(state: State, layout: Layout, prior: Prior | None) -> Floa
     if prior is None or prior.concentration is None or prior.concentration.shape[0] == 1:
         return state.objective
     last = jnp.maximum(state.num_steps - 1, 0)
-    of_last, of_next = (
-        _penalized(jnp.zeros_like(state.objective), state.W, layout, prior, step)
-        for step in (last, state.num_steps)
-    )
+    zero = jnp.zeros_like(state.objective)
+    of_last, of_next = (_penalized(zero, state.W, layout, prior, n) for n in (last, state.num_steps))
     return state.objective + (of_next - of_last)
 
 
-def _residual(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, ""]:
+def _residual(W: Weights, layout: Layout) -> Float[Array, ""]:
     """Return how far the sum of a row is from one, at most."""
     distances = jnp.abs(jnp.sum(W, axis=1) - 1)
-    return jnp.max(
-        distances if layout.row_split is None else jnp.where(layout.row_split.real_rows(), distances, 0)
-    )
+    if layout.row_split is not None:
+        distances = jnp.where(layout.row_split.real_rows(), distances, 0)
+    return jnp.max(distances)
 
 
-def _on_simplex(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
+def _on_simplex(W: Weights, layout: Layout) -> Weights:
     """Scale the rows of W to sum to one. Rows that only fill up a split W are arbitrary."""
     return decomposition.on_simplex(W if layout.row_split is None else layout.row_split.fill_padding(W))
 
 
-def _blank(W: Float[Array, "words topics"], layout: Layout) -> Float[Array, "words topics"]:
+def _blank(W: Weights, layout: Layout) -> Weights:
     """Set to zero the rows that only fill up a split W."""
     return W if layout.row_split is None else layout.row_split.zero_padding(W)

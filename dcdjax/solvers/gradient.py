@@ -12,18 +12,16 @@ gradients are ahead in the first epochs.
 
 import functools
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from dcdjax.devices import sharding, sweeps
 from dcdjax.method import decomposition, divergences, priors
-from dcdjax.method.decomposition import Sweep
+from dcdjax.method.decomposition import Sweep, Weights
 from dcdjax.method.divergences import Divergence, OverZeros
 from dcdjax.method.priors import Prior
 from dcdjax.solvers import arguments, stochastic
@@ -55,7 +53,7 @@ def solve(
     max_epochs: int = 20,
     concentration: ArrayLike | Sequence[float] = 1.0,
     relevance: ArrayLike = 0.0,
-    devices: Sequence[Any] | Mesh | None = None,
+    devices: sharding.Devices = None,
 ) -> Solution:
     """Minimize a divergence of Shat from S by stochastic gradients.
 
@@ -105,42 +103,26 @@ def solve(
     prior = priors.checked(concentration, relevance, start.dtype)
     if optimizer is None:
         optimizer = default_optimizer(batches.num_batches)
-    with sharding.override_mesh(batches.mesh):
-        solution = _solve(
-            start, batches, key, jnp.asarray(tol, start.dtype), prior,
-            optimizer=optimizer, problem=problem, max_epochs=max_epochs,
+    with sharding.override_mesh(batches.stacked.mesh):
+        solution = stochastic.run(
+            (batches, prior), start, key, jnp.asarray(tol, start.dtype),
+            make_method=method, settings=(optimizer, problem), max_epochs=max_epochs,
         )  # fmt: skip
-    return arguments.move_to_start(solution, W, batches)
-
-
-@partial(jax.jit, static_argnames=("optimizer", "problem", "max_epochs"))
-def _solve(
-    W: Array,
-    batches: Minibatches,
-    key: PRNGKeyArray,
-    tol: Array,
-    prior: Prior | None,
-    *,
-    optimizer: optax.GradientTransformation,
-    problem: Problem,
-    max_epochs: int,
-) -> Solution:
-    by_gradient = method(batches, prior, optimizer, problem)
-    return stochastic.run(by_gradient, W, key, tol=tol, max_epochs=max_epochs)
+    return arguments.move_to_start(solution, W, batches.stacked)
 
 
 @functools.cache  # one object for each number, so that JAX compiles once
 def default_optimizer(num_batches: int) -> optax.GradientTransformation:
     """Return Adam with a rate that falls by a fifth each epoch."""
-    first, second = _MOMENTS
     rate = optax.exponential_decay(_RATE, transition_steps=num_batches, decay_rate=_RATE_KEPT_EACH_EPOCH)
-    return optax.adam(rate, b1=first, b2=second)
+    return optax.adam(rate, *_MOMENTS)
 
 
 def method(
     batches: Minibatches, prior: Prior | None, optimizer: optax.GradientTransformation, problem: Problem
 ) -> stochastic.Method:
     """Take a step of the optimizer after each minibatch. Carried are theta and the optimizer's memory."""
+    update = optax.with_extra_args_support(optimizer).update
 
     def init(W: Array) -> tuple[Array, Any]:
         theta = jnp.log(decomposition.on_simplex(W))
@@ -159,9 +141,7 @@ def method(
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             # Some optimizers use the objective. If this one does not, XLA leaves it out.
             value = batches.num_batches * loss + remainder(weights(theta), epoch)
-            updates, memory = optax.with_extra_args_support(optimizer).update(
-                by_theta, memory, theta, value=value
-            )
+            updates, memory = update(by_theta, memory, theta, value=value)
             theta = optax.apply_updates(theta, updates)
         return (theta, memory), loss
 
@@ -177,19 +157,19 @@ def method(
     )
 
 
-def weights(theta: Float[Array, "words topics"]) -> Float[Array, "words topics"]:
+def weights(theta: Weights) -> Weights:
     """Return W = softmax(theta), with no entry below the floor."""
     return jnp.maximum(jax.nn.softmax(theta, axis=1), decomposition.smallest_weight(theta.dtype))
 
 
 def estimate(
-    theta: Float[Array, "words topics"],
+    theta: Weights,
     batches: Minibatches,
     number: Int[Array, ""],
     prior: Prior | None,
     epoch: Int[Array, ""],
     problem: Problem,
-) -> tuple[Float[Array, "words topics"], Float[Array, ""]]:
+) -> tuple[Weights, Float[Array, ""]]:
     """Estimate the gradient by theta from one minibatch.
 
     Returns:
@@ -207,9 +187,7 @@ def estimate(
     return W * (by_W - jnp.sum(W * by_W, axis=1, keepdims=True)), -log_likelihood
 
 
-def _sweep(
-    W: Float[Array, "words topics"], batches: Minibatches, number: Int[Array, ""], problem: Problem
-) -> Sweep:
+def _sweep(W: Weights, batches: Minibatches, number: Int[Array, ""], problem: Problem) -> Sweep:
     """Pass over one minibatch."""
     layout = batches.layout(number)
     if problem.divergence is divergences.kl:

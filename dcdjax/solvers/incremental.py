@@ -15,18 +15,14 @@ are soon forgotten, and later the noise is averaged away (Cappe and Moulines, 20
 those of S, which are known, so T is scaled to them.
 """
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike
 
 from dcdjax.devices import native, sharding, sweeps
 from dcdjax.method import decomposition
-from dcdjax.method.decomposition import Sweep
+from dcdjax.method.decomposition import Sweep, Weights
 from dcdjax.solvers import arguments, stochastic
 from dcdjax.solvers.minibatches import Minibatches
 from dcdjax.solvers.result import Solution
@@ -44,7 +40,7 @@ def solve(
     over_relaxation: float = 1.9,
     tol: ArrayLike = 1e-3,
     max_epochs: int = 5,
-    devices: Sequence[Any] | Mesh | None = None,
+    devices: sharding.Devices = None,
 ) -> Solution:
     """Minimize the objective of `dcdjax.solve` by exact steps after each minibatch.
 
@@ -84,19 +80,12 @@ def solve(
     start, batches, key, max_epochs = stochastic.checked_arguments(
         W, S, key, num_batches=num_batches, tol=tol, max_epochs=max_epochs, devices=devices
     )
-    with sharding.override_mesh(batches.mesh):
-        solution = _solve(
-            start, batches, key, jnp.asarray(tol, start.dtype),
-            over_relaxation=float(over_relaxation), max_epochs=max_epochs,
+    with sharding.override_mesh(batches.stacked.mesh):
+        solution = stochastic.run(
+            (batches,), start, key, jnp.asarray(tol, start.dtype),
+            make_method=method, settings=(float(over_relaxation),), max_epochs=max_epochs,
         )  # fmt: skip
-    return arguments.move_to_start(solution, W, batches)
-
-
-@partial(jax.jit, static_argnames=("over_relaxation", "max_epochs"))
-def _solve(
-    W: Array, batches: Minibatches, key: PRNGKeyArray, tol: Array, *, over_relaxation: float, max_epochs: int
-) -> Solution:
-    return stochastic.run(method(batches, over_relaxation), W, key, tol=tol, max_epochs=max_epochs)
+    return arguments.move_to_start(solution, W, batches.stacked)
 
 
 def method(batches: Minibatches, over_relaxation: float) -> stochastic.Method:
@@ -130,22 +119,17 @@ def method(batches: Minibatches, over_relaxation: float) -> stochastic.Method:
     )
 
 
-def _exact_step(
-    W: Float[Array, "words topics"],
-    T: Float[Array, "words topics"],
-    batches: Minibatches,
-    over_relaxation: float,
-) -> Float[Array, "words topics"]:
+def _exact_step(W: Weights, T: Weights, batches: Minibatches, over_relaxation: float) -> Weights:
     """Take the exact step by T: that of the ZW for which W * ZW / s is T."""
     s = jnp.sum(W, axis=0, keepdims=True)
     sums = decomposition.Sums(s=s, plus=jnp.sum(T, axis=0, keepdims=True) / s)
     ZW = T * (s / W)
-    if batches.num_threads and W.dtype == jnp.float32:
+    if (num_threads := batches.stacked.num_threads) and W.dtype == jnp.float32:
         exponent = jnp.asarray(over_relaxation, W.dtype)
-        return native.exact_step(sums, W, ZW, exponent, num_threads=batches.num_threads)
+        return native.exact_step(sums, W, ZW, exponent, num_threads=num_threads)
 
     def step_rows(sums: decomposition.Sums, W: Array, ZW: Array) -> Array:
         stepped = decomposition.exact_step(sums, W, ZW)
         return stepped if over_relaxation == 1 else decomposition.over_relax(W, stepped, over_relaxation)
 
-    return sharding.map_replicated_rows(step_rows, batches.mesh, sums, W, ZW)
+    return sharding.map_replicated_rows(step_rows, batches.stacked.mesh, sums, W, ZW)

@@ -7,7 +7,7 @@ result to the bit.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import lax
@@ -25,37 +25,16 @@ class Report(NamedTuple):
     status: Int[Array, ""]
 
 
-@runtime_checkable
-class State(Protocol):
-    """Name the fields that the state of every solver has."""
-
-    @property
-    def status(self) -> Array:
-        """Return the Status."""
-        ...
-
-    @property
-    def num_steps(self) -> Array:
-        """Return the number of steps taken."""
-        ...
-
-    @property
-    def history(self) -> History:
-        """Return the reports so far."""
-        ...
-
-    def _replace(self, **fields: Any) -> Any: ...
+# The state of a solver, with the three fields.
+State = TypeVar("State", bound=Any)
 
 
-SomeState = TypeVar("SomeState", bound=State)
-
-
-def is_running(state: State) -> Bool[Array, ""]:
+def is_running(state: Any) -> Bool[Array, ""]:
     """Return whether a state is still running. Under `vmap`, the loop also steps restarts that are not."""
     return state.status == Status.RUNNING.value
 
 
-def begin(kind: Callable[..., SomeState], report: Report, max_steps: int, **arrays: Any) -> SomeState:
+def begin(kind: Callable[..., State], report: Report, max_steps: int, **arrays: Any) -> State:
     """Return the state before the first step.
 
     Args:
@@ -70,26 +49,25 @@ def begin(kind: Callable[..., SomeState], report: Report, max_steps: int, **arra
 
 
 def advance(
-    state: SomeState, step: Callable[[SomeState], tuple[SomeState, Report]], *, until: Int[Array, ""] | int
-) -> SomeState:
+    state: State, step: Callable[[State], tuple[State, Report]], *, until: Int[Array, ""] | int
+) -> State:
     """Take steps until the state has `until` of them, W has converged or a value is not finite."""
 
-    def running(state: SomeState) -> Bool[Array, ""]:
+    def running(state: State) -> Bool[Array, ""]:
         return is_running(state) & (state.num_steps < until)
 
-    def one_step(state: SomeState) -> SomeState:
+    def one_step(state: State) -> State:
         stepped, report = step(state)
         t = state.num_steps + 1
-        history = History(
-            *(past.at[t].set(entry) for past, entry in zip(state.history, report[:3], strict=True))
-        )
+        entries = zip(state.history, report[:3], strict=True)
+        history = History(*(past.at[t].set(entry) for past, entry in entries))
         return stepped._replace(status=report.status.astype(jnp.int32), num_steps=t, history=history)
 
     return lax.while_loop(running, one_step, state)
 
 
 def finish(
-    state: State, W: Float[Array, "words topics"], objective: Float[Array, ""], unit: Float[Array, ""]
+    state: Any, W: Float[Array, "words topics"], objective: Float[Array, ""], unit: Float[Array, ""]
 ) -> Solution:
     """Return the solution that a state has reached.
 

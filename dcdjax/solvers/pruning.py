@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, ArrayLike, Float
 
-from dcdjax.devices.preparation import prepare
+from dcdjax.devices.preparation import checked_similarity, prepare
 from dcdjax.method import decomposition, divergences
-from dcdjax.similarity.similarity import Similarity, from_matrix
+from dcdjax.method.decomposition import Weights
 from dcdjax.solvers import arguments, full_batch
 from dcdjax.solvers.result import Solution
 
@@ -70,7 +70,7 @@ def prune(
     if not 0 < relevance < float("inf"):
         raise ValueError(f"relevance must be positive and finite, got {relevance}")
     start = arguments.checked_start(W, "W", batched=False)
-    similarity = S if isinstance(S, Similarity) else from_matrix(S, num_words=start.shape[0])
+    similarity = checked_similarity(S, start.shape[0])
     layout = prepare(similarity, num_words=start.shape[0], dtype=start.dtype)
 
     def solve(W: Array, **options: Any) -> Solution:
@@ -84,13 +84,13 @@ def prune(
     return penalized._replace(W=repaired.W, objective=repaired.objective)
 
 
-def alive(W: Float[Array, "words topics"]) -> np.ndarray:
+def alive(W: Weights) -> np.ndarray:
     """Return the topics that have at least half a word; with very few words, at least the largest topic."""
     words = np.asarray(jnp.sum(W, axis=0))
     return np.flatnonzero(words >= min(_MIN_WORDS, words.max()))
 
 
-def noise(W: Float[Array, "words topics"], S: scipy.sparse.csr_array) -> Float[Array, ""]:
+def noise(W: Weights, S: scipy.sparse.csr_array) -> Float[Array, ""]:
     """Return sum (S - Shat)^2 / sum S for S over its mean row sum m. For Poisson counts it is 1 / m."""
     entries = S.tocoo()
     S_idx = jnp.asarray(np.stack([entries.row, entries.col], axis=1).astype(np.int32))

@@ -4,18 +4,18 @@ One loop serves all stochastic solvers. A solver is a `Method`: it says what is 
 epoch is a `lax.scan` over the minibatches, in an order that a key draws. The steps of `loop` are epochs here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
-from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from dcdjax.devices import sharding
-from dcdjax.method.decomposition import Sweep
+from dcdjax.method.decomposition import Sweep, Weights
 from dcdjax.solvers import arguments, loop, minibatches
 from dcdjax.solvers.loop import Report
 from dcdjax.solvers.minibatches import Minibatches
@@ -66,7 +66,7 @@ def checked_arguments(
     num_batches: int,
     tol: ArrayLike,
     max_epochs: int,
-    devices: Sequence[Any] | Mesh | None,
+    devices: sharding.Devices,
 ) -> tuple[Array, Minibatches, PRNGKeyArray, int]:
     """Check the arguments of a stochastic solver, and return W, S in minibatches, a key and max_epochs.
 
@@ -90,26 +90,30 @@ def checked_arguments(
         batches = minibatches.draw(
             draw_key, S, num_batches, num_words=start.shape[0], dtype=start.dtype, devices=devices
         )
-    arguments.check_match("W", start, batches, made="drawn")
+    arguments.check_match("W", start, batches.stacked, made="drawn")
     if not any(isinstance(array, Tracer) for array in (start, order_key, batches.scale)):
         start, order_key = sharding.replicate((start, order_key), batches.devices)
     return start, batches, order_key, max_epochs
 
 
+@partial(jax.jit, static_argnames=("make_method", "settings", "max_epochs"))
 def run(
-    method: Method,
-    W: Float[Array, "words topics"],
+    arrays: tuple[Any, ...],
+    W: Weights,
     key: PRNGKeyArray,
+    tol: Float[Array, ""],
     *,
-    tol: Float[Array, ""] | float,
+    make_method: Callable[..., Method],
+    settings: tuple[Any, ...],
     max_epochs: int,
 ) -> Solution:
-    """Begin, advance and finish."""
+    """Begin, advance and finish with the method make_method(*arrays, *settings)."""
+    method = make_method(*arrays, *settings)
     state = begin(method, W, key, max_epochs=max_epochs)
     return finish(method, advance(method, state, until=max_epochs, tol=tol))
 
 
-def begin(method: Method, W: Float[Array, "words topics"], key: PRNGKeyArray, *, max_epochs: int) -> State:
+def begin(method: Method, W: Weights, key: PRNGKeyArray, *, max_epochs: int) -> State:
     """Return the state before the first epoch. The history has no entry for the start."""
     unknown = jnp.full((), jnp.nan, W.dtype)
     report = Report(unknown, unknown, unknown, status=jnp.int32(Status.RUNNING.value))
@@ -153,12 +157,11 @@ def finish(method: Method, state: State) -> Solution:
     return loop.finish(state, W, objective(method, W, last_epoch), method.unit)
 
 
-def objective(method: Method, W: Float[Array, "words topics"], epoch: Int[Array, ""]) -> Float[Array, ""]:
+def objective(method: Method, W: Weights, epoch: Int[Array, ""]) -> Float[Array, ""]:
     """Return the objective of the scaled S, in one pass over all minibatches."""
 
     def add(total: Array, number: Array) -> tuple[Array, None]:
         return total - method.sweep(W, number).log_likelihood, None
 
     numbers = jnp.arange(method.num_batches, dtype=jnp.int32)
-    total, _ = lax.scan(add, method.remainder(W, epoch), numbers)
-    return total
+    return lax.scan(add, method.remainder(W, epoch), numbers)[0]

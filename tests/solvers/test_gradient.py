@@ -292,9 +292,9 @@ def test_planted_blocks_are_found(name):
 
 def test_one_trace_per_shape(monkeypatch):
     chex.clear_trace_counter()
-    traced = chex.assert_max_traces(inspect.unwrap(gradient._solve), n=2)
-    static = ("optimizer", "problem", "max_epochs")
-    monkeypatch.setattr(gradient, "_solve", jax.jit(traced, static_argnames=static))
+    traced = chex.assert_max_traces(inspect.unwrap(stochastic.run), n=2)
+    static = ("make_method", "settings", "max_epochs")
+    monkeypatch.setattr(stochastic, "run", jax.jit(traced, static_argnames=static))
     problems = [sparse_problem(seed) for seed in range(3)]
     for n, (W, S, _) in enumerate(problems):
         for order in (1.0, 0.5):

@@ -171,10 +171,10 @@ def test_a_state_goes_on_where_it_was():
 
 def test_one_trace_per_shape(monkeypatch):
     chex.clear_trace_counter()
-    static = ("over_relaxation", "max_epochs")
-    untraced: Any = incremental._solve
+    static = ("make_method", "settings", "max_epochs")
+    untraced: Any = stochastic.run
     traced = jax.jit(chex.assert_max_traces(untraced.__wrapped__, n=1), static_argnames=static)
-    monkeypatch.setattr(incremental, "_solve", traced)
+    monkeypatch.setattr(stochastic, "run", traced)
     W, _, batches = problem()
     for seed in range(3):
         incremental.solve(W * (1 + seed), batches, key=seed, tol=0.1 * seed, max_epochs=1)

@@ -8,6 +8,7 @@ import scipy.sparse
 from problems import dense, pair, random_S
 
 from dcdjax import similarity
+from dcdjax.devices import tiling
 from dcdjax.solvers import minibatches
 
 
@@ -70,7 +71,7 @@ def test_a_pair_is_dealt_whatever_else_is_in_S():
 def test_rows_are_assigned_in_pieces(monkeypatch):
     S = scipy.sparse.csr_array(random_S(np.random.default_rng(4), 50))
     expected = parts(drawn(S, 6))
-    monkeypatch.setattr(minibatches, "_NONZEROS_AT_A_TIME", 7)
+    monkeypatch.setattr(tiling, "_STRIP_NONZEROS", 7)
     np.testing.assert_array_equal(parts(drawn(S, 6)), expected)
 
 
