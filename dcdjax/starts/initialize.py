@@ -1,4 +1,4 @@
-"""A key, or a key and S, enters; a strictly positive W with rows on the simplex leaves."""
+"""Make a strictly positive W with rows on the simplex, at random or from the clusters of S."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,15 +14,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from dcdjax.devices import sharding
 from dcdjax.devices.layout import Layout
 from dcdjax.devices.preparation import prepare
-from dcdjax.method.decomposition import on_simplex
+from dcdjax.method.decomposition import Weights, on_simplex
 from dcdjax.starts import kmeans, spectrum
 
-# How much a word prefers near clusters, and how much of the nearest one each topic has at least. Of 5, 10 and
-# 20, and of k-means' own indicator plus 0.2, 10 began lowest, and none was better 10 steps later
-# (experiments/starts).
+# How much a word prefers near clusters, and the least weight of a topic relative to that of the nearest
+# cluster. We compared 5, 10 and 20, and the indicator of k-means plus 0.2: 10 had the lowest objective at the
+# start, and none was better 10 steps later (experiments/starts).
 _SHARPNESS = 10.0
 _LEAST = 1e-3
-# Times each entry. With a width of 0.01 a solver at times took equals for converged; with 0.1, never.
+# Each entry is multiplied by a number from this range. With a range of width 0.01 a solver sometimes took
+# equal topics for converged ones; with 0.1 it never did.
 _NOISE = (0.8, 1.2)
 
 
@@ -34,22 +35,22 @@ def uniform(
     restarts: int | None = None,
     dtype: DTypeLike = jnp.float32,
 ) -> Float[Array, "*restarts words topics"]:
-    """Rows of uniform numbers, normalized: near the center of the simplex, no topic preferred.
+    """Draw rows of uniform numbers, and normalize them. They lie near the center of the simplex.
 
     Args:
       key: from `jax.random.key`.
       num_words: N.
       num_topics: r.
-      restarts: how many independent starts; start m is what the m-th of `jax.random.split(key, restarts)`
-        alone would give.
-      dtype: of the result.
+      restarts: how many independent starts. Start m is the same as a single start with the m-th key of
+        `jax.random.split(key, restarts)`.
+      dtype: dtype of the result.
 
     Returns:
-      W, (N, r), or (restarts, N, r) where restarts were asked for.
+      W, (N, r), or (restarts, N, r) if `restarts` is a number.
     """
 
     def draw(k: Array, shape: tuple[int, int], at: DTypeLike) -> Array:
-        # Not zero, which a row of one topic could not be divided by.
+        # Not zero: a row of one topic is divided by it.
         return jax.random.uniform(k, shape, at, minval=float(jnp.finfo(at).tiny))
 
     return _start(draw, key, num_words, num_topics, restarts, dtype)
@@ -64,25 +65,26 @@ def dirichlet(
     restarts: int | None = None,
     dtype: DTypeLike = jnp.float32,
 ) -> Float[Array, "*restarts words topics"]:
-    """Rows drawn from a symmetric Dirichlet distribution.
+    """Draw rows from a symmetric Dirichlet distribution.
 
     Args:
       key: from `jax.random.key`.
       num_words: N.
       num_topics: r.
-      concentration: 1 is flat over the simplex; below 1, rows lean to few topics; above, to all.
+      concentration: 1 is flat over the simplex. A smaller value prefers few topics in each row, a larger
+        value prefers all topics.
       restarts: how many independent starts, as in `uniform`.
-      dtype: of the result.
+      dtype: dtype of the result.
 
     Returns:
-      W, (N, r), or (restarts, N, r) where restarts were asked for.
+      W, (N, r), or (restarts, N, r) if `restarts` is a number.
     """
     if not 0 < concentration < float("inf"):
         raise ValueError(f"concentration must be positive and finite, got {concentration}")
 
     def draw(k: Array, shape: tuple[int, int], at: DTypeLike) -> Array:
-        # From the logarithms, because a Gamma variable of small concentration underflows; the largest
-        # of a row becomes 1, so that its sum cannot.
+        # Use logarithms, because a Gamma variable of small concentration underflows. The largest entry of a
+        # row becomes 1, so the sum of the row does not underflow.
         log_gamma = jax.random.loggamma(k, concentration, shape, at)
         log_gamma = jnp.maximum(log_gamma, float(jnp.finfo(at).min) / 2)
         return jnp.exp(log_gamma - jnp.max(log_gamma, axis=1, keepdims=True))
@@ -91,24 +93,21 @@ def dirichlet(
 
 
 def spectral(
-    key: PRNGKeyArray,
-    S: Any,
-    num_topics: int,
-    *,
-    restarts: int | None = None,
-    dtype: DTypeLike = jnp.float32,
+    key: PRNGKeyArray, S: Any, num_topics: int, *, restarts: int | None = None, dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "*restarts words topics"]:
-    """Soft clusters of the words' spectral vectors: far below a random start, and cheaper than ten steps.
+    """Cluster the spectral vectors of the words, and make each cluster a topic.
+
+    The objective begins far below that of a random start, and this takes less time than ten steps.
 
     Args:
       key: from `jax.random.key`. Different keys find different clusters.
       S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`; not traced.
       num_topics: r, at most the number of words.
       restarts: how many starts, each with clusters of its own among the same vectors.
-      dtype: float32 or float64, of the result; that of a layout if S is one.
+      dtype: dtype of the result, float32 or float64. If S is a layout, the result has its dtype.
 
     Returns:
-      W, (N, r), or (restarts, N, r) where restarts were asked for.
+      W, (N, r), or (restarts, N, r) if `restarts` is a number.
 
     Examples:
       >>> import jax, numpy as np, scipy.sparse
@@ -138,29 +137,26 @@ def spectral(
 
 
 @partial(jax.jit, static_argnames="num_topics")
-def clustered(
-    key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], num_topics: int
-) -> Float[Array, "words topics"]:
-    """`spectral`, for vectors that are known, such as those of `spectrum.vectors`."""
+def clustered(key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], num_topics: int) -> Weights:
+    """Make a start from known vectors, such as those of `spectrum.vectors`. See `spectral`."""
     of_clusters, of_noise = jax.random.split(key)
     cosines = kmeans.cosines_to_centers(of_clusters, vectors, num_clusters=num_topics)
     return soft(of_noise, cosines)
 
 
-def soft(
-    key: PRNGKeyArray, cosines: Float[Array, "words topics"], sharpness: float = _SHARPNESS
-) -> Float[Array, "words topics"]:
-    """A start that prefers near clusters. Equal ones become different topics: steps never part equals."""
+def soft(key: PRNGKeyArray, cosines: Weights, sharpness: float = _SHARPNESS) -> Weights:
+    """Make a start that prefers near clusters. Noise parts equal clusters, which steps never do."""
     nearest = jnp.max(cosines, axis=1, keepdims=True)
     noise = jax.random.uniform(key, cosines.shape, cosines.dtype, *_NOISE)
     return on_simplex((jnp.exp(sharpness * (cosines - nearest)) + _LEAST) * noise)
 
 
 def num_dimensions(num_topics: int) -> int:
-    """Of the vectors that so many clusters are to be found in.
+    """Return the dimensions of the vectors in which to look for this many clusters.
 
-    As many as topics; of many topics fewer, which cost less: with 100, 150 or 200 dimensions for 200 topics,
-    20 steps later the objective is the same but for 0.07 % (experiments/starts).
+    Few topics have as many dimensions as topics. Many topics have fewer, which takes less time: for 200
+    topics, 100, 150 and 200 dimensions give objectives that differ by 0.07 % after 20 steps
+    (experiments/starts).
     """
     return min(num_topics, 50 + num_topics // 2)
 
@@ -182,7 +178,7 @@ def _start(
     _check_sizes(num_words=num_words, num_topics=num_topics, restarts=restarts)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"dtype must be floating point, got {jnp.dtype(dtype).name}")
-    # Half precisions are drawn in float32: their own uniform numbers are often exactly zero.
+    # Draw half precisions in float32: their own uniform numbers are often exactly zero.
     wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
     def one(k: Array) -> Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-# Factors are not to be rounded, as a GPU and a TPU would for speed.
+# GPUs and TPUs round factors for speed by default. That is too coarse here.
 _EXACTLY = lax.Precision.HIGHEST
 
 
@@ -15,16 +15,16 @@ _EXACTLY = lax.Precision.HIGHEST
 def cosines_to_centers(
     key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], *, num_clusters: int, num_rounds: int = 8
 ) -> Float[Array, "words clusters"]:
-    """Spherical k-means: the cosine of each word's vector with each cluster's center.
+    """Run spherical k-means, and return the cosine of each word's vector with the center of each cluster.
 
     Args:
-      key: chooses words to begin with as centers.
-      vectors: of words. One of length zero has a cosine of zero with everything.
-      num_clusters: at most as many as there are words.
-      num_rounds: how often the centers move.
+      key: chooses the words that are the first centers.
+      vectors: a row for each word. A vector of zeros has a cosine of zero with everything.
+      num_clusters: number of clusters, at most the number of words.
+      num_rounds: how often the centers move. More rounds find better clusters and take more time.
 
     Returns:
-      Cosines. Every cluster that loses all its words begins again at one that its own center fits worst.
+      The cosines. A cluster that loses all its words begins again at a word that fits its own center badly.
     """
     X = _unit(vectors)
     words = jax.random.choice(key, X.shape[0], (num_clusters,), replace=False)
@@ -42,7 +42,7 @@ def cosines_to_centers(
 
 
 def _unit(rows: Float[Array, "rows dimensions"]) -> Float[Array, "rows dimensions"]:
-    # The largest becomes 1 first: squares of small numbers underflow. Then only a row of zeros is below 1.
+    # Scale the largest entry to 1 first: squares of small numbers underflow. Only a row of zeros stays below.
     largest = jnp.max(jnp.abs(rows), axis=1, keepdims=True)
     rows = rows / jnp.maximum(largest, jnp.finfo(rows.dtype).tiny)
     return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""S as it is laid out enters; a vector for each word, of the spectrum of S, and clusters of them leave.
+"""Compute a vector for each word from the spectrum of S.
 
     S ~ U diag(values) U',    vectors = U |values|^(1/2)
 
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dcdjax.devices import sharding
@@ -21,43 +20,31 @@ from dcdjax.devices.sweeps import product
 # Products with S after the first. With 0, 1, 2, 3 of them, 20 steps from `initialize.spectral` reached an
 # objective of 102.75, 101.54, 101.37 and 101.35 million (experiments/starts).
 _NUM_POWERS = 2
-# Dimensions beyond those that are asked for, whose errors are the largest.
+# Compute this many more dimensions than are needed, because the last ones have the largest errors.
 _MORE = 16
 _EXACTLY = lax.Precision.HIGHEST
 
 
 def vectors(key: PRNGKeyArray, layout: Layout, *, num_dimensions: int) -> Float[Array, "words dimensions"]:
-    """The leading vectors of S, by randomized subspace iteration: 4 products with S.
+    """Compute the leading vectors of S by randomized subspace iteration, with 4 products with S.
 
     Args:
-      key: of the random subspace that is begun with.
-      layout: of S.
-      num_dimensions: how many, at most as many as there are words.
+      key: draws the random subspace to begin with.
+      layout: layout of S.
+      num_dimensions: number of dimensions, at most the number of words.
 
     Returns:
-      A row for each word, on the host where W is split. The first columns are those that fewer dimensions
-      would give, nearly.
+      A row for each word; on the host if W is split. The first columns are nearly the same as with fewer
+      dimensions.
 
     References:
       Halko, Martinsson, Tropp: Finding structure with randomness, 2011.
     """
-    if layout.row_split is None:
-        return _vectors(key, layout, num_dimensions=num_dimensions)
-    if not isinstance(key, Tracer):
+    if layout.row_split is not None and not isinstance(key, Tracer):
         key = jax.device_put(key, sharding.host_device())
-    start = layout.to_devices(_start(key, layout.num_words, num_dimensions, layout.scale.dtype))
-    found = _leading(start, layout, num_dimensions=num_dimensions)
-    return layout.from_devices(found)
-
-
-@partial(jax.jit, static_argnames="num_dimensions")
-def _vectors(key: PRNGKeyArray, layout: Layout, *, num_dimensions: int) -> Float[Array, "words dimensions"]:
-    start = _start(key, layout.num_words, num_dimensions, layout.scale.dtype)
-    return _leading(start, layout, num_dimensions=num_dimensions)
-
-
-def _start(key: PRNGKeyArray, num_words: int, num_dimensions: int, dtype: DTypeLike) -> Array:
-    return jax.random.normal(key, (num_words, min(num_words, num_dimensions + _MORE)), dtype)
+    shape = (layout.num_words, min(layout.num_words, num_dimensions + _MORE))
+    start = layout.to_devices(jax.random.normal(key, shape, layout.scale.dtype))
+    return layout.from_devices(_leading(start, layout, num_dimensions=num_dimensions))
 
 
 @partial(jax.jit, static_argnames="num_dimensions")
@@ -73,9 +60,9 @@ def _leading(
 
 
 def _orthonormal(Y: Float[Array, "words columns"]) -> Float[Array, "words columns"]:
-    """Columns of the same span: by the small matrix Y'Y, six times as fast as a QR decomposition here."""
+    """Return orthonormal columns of the same span. This is six times as fast as a QR decomposition here."""
     Y = Y / jnp.maximum(jnp.max(jnp.abs(Y)), jnp.finfo(Y.dtype).tiny)
     values, V = jnp.linalg.eigh(jnp.matmul(Y.T, Y, precision=_EXACTLY))
-    # What is left of directions that S does not have is noise, and stays small.
+    # Directions that S does not have hold only noise. The floor keeps them small.
     least = jnp.finfo(Y.dtype).eps * values[-1]
     return jnp.matmul(Y, V / jnp.sqrt(jnp.maximum(values, least))[None], precision=_EXACTLY)
