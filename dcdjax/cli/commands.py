@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dcdjax.cli.tables import shown, table
-from dcdjax.cli.terminal import Patience, corpus, join, save, use_cores
+from dcdjax.cli.terminal import InterruptOnce, find_corpus, join, save, use_cores
 from dcdjax.embedding import storage
 from dcdjax.util.parallel import num_workers
 from dcdjax.util.progress import Progress
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dcdjax.embedding.embedding import Embedding
 
 
-# What `count` needs at least, in units of 10^9 bytes.
+# The least memory of `count`, in units of 10^9 bytes.
 _LEAST_MEMORY = 0.54
 # Options that `fit` has under the same name.
 _FIT_OPTIONS = (
@@ -54,26 +54,26 @@ def fit(chosen: Namespace) -> int:
     if chosen.matrix:
         source = (similarity.mapped if one_of_several else similarity.read)(chosen.matrix)
     else:
-        source = corpus(chosen.corpus)
+        source = find_corpus(chosen.corpus)
     options = {name: value for name in _FIT_OPTIONS if (value := getattr(chosen, name)) is not None}
     if chosen.memory is not None:
         options["memory"] = int(chosen.memory * 1e9)
     quiet = chosen.quiet or not processes.is_first()
-    with Bars() as bars, Patience(None if quiet else bars) as patience:
+    with Bars() as bars, InterruptOnce(None if quiet else bars) as interrupt:
         embedding = fitting.fit(
             source,
             num_topics=chosen.topics,
             key=chosen.seed,
-            progress=_saying_where_it_goes_on(patience.tell),
+            progress=_report_resumption(interrupt.tell),
             **options,
         )
         bars.close()
-        patience.end()
+        interrupt.end()
         folder = chosen.output
         if embedding.record["interrupted"] and storage.is_model(folder):
-            # Who stops a run that was started by mistake wants the old model back.
+            # The run may have been started by mistake: keep the old model.
             folder = f"{folder}-interrupted"
-        # The others wait for it.
+        # The other processes wait for the first one.
         processes.run_on_first(lambda: save(embedding, folder))
     if not processes.is_first():
         pass
@@ -87,7 +87,7 @@ def fit(chosen: Namespace) -> int:
 def neighbors(chosen: Namespace) -> int:
     """`dcdjax neighbors`."""
     embedding = _load(chosen.model)
-    words = [word for given in chosen.words for word in (_lines() if given == "-" else [given])]
+    words = [word for one in chosen.words for word in (_lines() if one == "-" else [one])]
     known = words if chosen.together else [word for word in words if word in embedding]
     options = {"among": chosen.among, "together": chosen.together}
     found = embedding.neighbors(known, chosen.k, **options)
@@ -102,7 +102,7 @@ def neighbors(chosen: Namespace) -> int:
             print()
         rows = [(shown(one.word), f"{one.probability:.6f}") for one in near]
         print(table([("neighbor", f"P(neighbor | {shown(' + '.join(question))})"), *rows], right=[1]))
-    for word in words:  # after the answers to the others
+    for word in words:  # after the neighbors of the known words
         if word not in embedding:
             try:
                 embedding.neighbors(word)
@@ -218,12 +218,12 @@ def report(chosen: Namespace) -> int:
         sys.stdout.buffer.write(page.html.encode())
         return 0
     page.save(chosen.output)
-    print(f"{chosen.output}: {os.path.getsize(chosen.output) / 1e6:.1f} MB, to be opened in a browser")
+    print(f"{chosen.output}: {os.path.getsize(chosen.output) / 1e6:.1f} MB. Open it in a browser.")
     return 0
 
 
-def _saying_where_it_goes_on(tell: Progress) -> Progress:
-    """What is told also says so if the first steps were taken by an earlier run."""
+def _report_resumption(tell: Progress) -> Progress:
+    """Return a progress function that also prints from which step the run continues."""
     from dcdjax.devices import processes
 
     stages = set()
@@ -237,7 +237,7 @@ def _saying_where_it_goes_on(tell: Progress) -> Progress:
     return told
 
 
-# --- Common to several ------------------------------------------------------------------------------
+# --- Helpers of several commands ----------------------------------------------------------------------
 
 
 def _load(folder: str) -> "Embedding":
@@ -247,7 +247,7 @@ def _load(folder: str) -> "Embedding":
 
 
 def _check_place(path: str, model: str, *, folder: bool = False) -> None:
-    """Refuses to write where a model lies, or over a folder."""
+    """Refuse to write into the folder of a model or over a folder."""
     target, home = (os.path.realpath(place) for place in (path, model))
     if target == home or os.path.dirname(target) == home:
         raise ValueError(f"{path} is in the model's own folder: choose another place")
@@ -266,7 +266,7 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 def print_learned(embedding: "Embedding", folder: str) -> None:
-    """What was learned from what."""
+    """Print the size of the model, how it was learned, and where it is."""
     record, settings = embedding.record, embedding.record["settings"]
     statuses = sorted({status.replace("_", " ") for status in record["status"]})
     numbers = settings["num_topics"] if isinstance(settings["num_topics"], list) else [settings["num_topics"]]
@@ -284,7 +284,7 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
 
 
 def print_explained(word: str, other: str, similarity: float, shares: Sequence[Any]) -> None:
-    """The topics that make two words similar, and what remains."""
+    """Print the topics that make two words similar, and the rest."""
     print(f"P({shown(other)} | {shown(word)}) = {similarity:.6f}, by way of the topics")
     whole = similarity or 1.0
     rows = [

@@ -1,11 +1,11 @@
-"""Nothing enters but a seed; an embedding of the built-in corpus leaves, with a tour of it and a page."""
+"""Learn an embedding from the built-in corpus, print a tour of it, and write a page."""
 
 import os
 from argparse import Namespace
 
 from dcdjax.cli.commands import print_explained, print_learned
 from dcdjax.cli.tables import shown, table
-from dcdjax.cli.terminal import Patience, save, use_cores
+from dcdjax.cli.terminal import InterruptOnce, save, use_cores
 from dcdjax.embedding import storage
 from dcdjax.util.parallel import num_workers
 
@@ -23,7 +23,7 @@ def demo(chosen: Namespace) -> int:
         beside = os.path.abspath(beside)
     page = f"{beside}.html"
     if os.path.exists(page) and not _is_report(page):
-        raise ValueError(f"-o {chosen.output}: the page would take the place of your {page}")
+        raise ValueError(f"-o {chosen.output}: this would overwrite {page}, which is not a dcdjax page")
     use_cores(num_workers())
     from dcdjax.fitting import fit
     from dcdjax.report import page as make_page
@@ -31,10 +31,10 @@ def demo(chosen: Namespace) -> int:
     from dcdjax.util.progress import Bars
 
     print("The corpus: the docstrings of Python and the packages installed here.")
-    with Bars() as bars, Patience(bars) as patience:
-        corpus = datasets.load("python-docs", progress=patience.tell)
-        embedding = fit.fit(corpus, key=chosen.seed, restarts=_RESTARTS, progress=patience.tell, **_SETTINGS)
-        patience.end()
+    with Bars() as bars, InterruptOnce(bars) as interrupt:
+        corpus = datasets.load("python-docs", progress=interrupt.tell)
+        embedding = fit.fit(corpus, key=chosen.seed, restarts=_RESTARTS, progress=interrupt.tell, **_SETTINGS)
+        interrupt.end()
         save(embedding, chosen.output)
     print_learned(embedding, chosen.output)
 
@@ -56,9 +56,9 @@ def demo(chosen: Namespace) -> int:
         word, other = asked[0], found[0][0].word
         print("\nWhy are they similar?")
         print_explained(word, other, embedding.similarity(word, other), embedding.explain(word, other, 3))
-    make_page(embedding, title="What Python says of itself").save(page)
+    make_page(embedding, title="The documentation of Python").save(page)
     print(f"""
-To explore it all, open {page} in a browser.
+To explore the model, open {page} in a browser.
 
 Try next:
   dcdjax neighbors {chosen.output} file

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-# What messages call as Python does, and the shell otherwise.
+# Names in error messages of the package, and the options of the shell that they stand for.
 _OPTIONS = {
     "num_topics=": "--topics ",
     "min_count=": "--min-count ",
@@ -18,15 +18,15 @@ _OPTIONS = {
     "over_relaxation": "--over-relaxation",
     "checkpoint_every": "--checkpoint-every",
 }
-# As a shell has it for what was ended by the signal SIGINT.
+# The exit code that shells use for SIGINT.
 _INTERRUPTED = 130
-# A process that worked with others has lost one of them, or never met it.
+# The exit code if another process did not connect or was lost.
 _LOST = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `dcdjax` command; returns its exit code."""
-    parser = _parser()
+    """Run the `dcdjax` command and return its exit code."""
+    parser = make_parser()
     chosen, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = "dcdjax" if chosen.command is None else f"dcdjax {chosen.command}"
@@ -40,29 +40,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # that a terminal cannot show a character is no reason to fail
+        if hasattr(stream, "reconfigure"):  # a character that the terminal cannot show must not be an error
             stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
     with warnings.catch_warnings():
-        # Whatever the environment says of warnings: one that were an error would lose what was learned.
+        # The environment may turn warnings into errors, but an error would lose the model.
         warnings.filterwarnings("default", category=UserWarning)
         warnings.showwarning = lambda message, *_, **__: _say(chosen.command, f"warning: {message}")
         return _run(chosen)
 
 
 def script() -> None:
-    """What the shell calls: `main`, and the end of the process."""
+    """Run `main` and end the process. The shell calls this."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Ctrl-C ends it at once, until there is something to be kept: see `terminal.Patience`. An exception
-        # in the middle of an import has been seen to crash instead.
+        # Ctrl-C ends the process at once until there is something to keep, see `terminal.InterruptOnce`. An
+        # exception in the middle of an import can crash Python instead.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         code = main()
-    except KeyboardInterrupt:  # before there was anything to be interrupted
+    except KeyboardInterrupt:  # before the command started
         code = _INTERRUPTED
     others = sys.modules.get("dcdjax.devices.processes")
     if code == _INTERRUPTED or (code and others is not None and others.count() > 1):
-        # Interrupted while compiling, JAX goes on in the background, and would crash in an ordinary end. And
-        # one of several processes would wait then for the others, which may be gone.
+        # If JAX was compiling, it goes on in the background and would crash at an ordinary exit. And one of
+        # several processes would wait for the others, which may be gone.
         os._exit(code)
     sys.exit(code)
 
@@ -71,12 +71,12 @@ def _run(chosen: argparse.Namespace) -> int:
     try:
         from dcdjax.cli import commands, demo
 
-        room = demo if chosen.command == "demo" else commands
-        code = getattr(room, chosen.command)(chosen)
+        module = demo if chosen.command == "demo" else commands
+        code = getattr(module, chosen.command)(chosen)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read us has seen enough. What is still buffered must not raise again at exit.
+        # The reader has closed the pipe. Buffered output must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # pyright: ignore[reportOptionalMemberAccess]
         return 1
     except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def _say(command: str, message: str) -> None:
     print(f"dcdjax {command}: {' '.join(message.split())}", file=sys.stderr)
 
 
-# --- What can be asked for --------------------------------------------------------------------------
+# --- Commands and options --------------------------------------------------------------------------
 
 
 class _Parser(argparse.ArgumentParser):
@@ -127,7 +127,8 @@ def _numbers(text: str) -> list[int]:
 _numbers.__name__ = "number of topics"
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = _Parser(
         prog="dcdjax",
         description="Word vectors that are topic probabilities: word embedding by low-rank doubly stochastic "
@@ -159,15 +160,21 @@ def _json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
-    """Learn from the built-in corpus, what Python says of itself, and show what was learned.
+    """Learn from the documentation of Python on this machine, and show what was learned.
 
     Examples:
       dcdjax demo
       dcdjax demo --seed 3 -o my-demo
     """
     add = parser.add_argument
-    add("-o", "--output", metavar="MODEL", default="dcdjax-demo", help="save it here (default: %(default)s)")
-    add("--seed", type=_natural, default=0, help="of the starts (default: %(default)s)")
+    add(
+        "-o",
+        "--output",
+        metavar="MODEL",
+        default="dcdjax-demo",
+        help="folder for the model (default: %(default)s)",
+    )
+    add("--seed", type=_natural, default=0, help="random seed (default: %(default)s)")
 
 
 def _fit(parser: argparse.ArgumentParser) -> None:
@@ -184,67 +191,73 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     sources = "files or folders, gzipped or not; - for standard input; or python-docs, wikitext-2, text8"
     add("corpus", metavar="CORPUS", nargs="*", help=sources)
-    add("-o", "--output", metavar="MODEL", required=True, help="the folder to save it in")
-    add("--matrix", metavar="FILE", help="learn from this symmetric matrix instead, .npz or Matrix Market")
-    add("--quiet", action="store_true", help="no bars")
-    _json(parser, "one object that says what was learned")
+    add("-o", "--output", metavar="MODEL", required=True, help="folder for the model")
+    add("--matrix", metavar="FILE", help="learn from a symmetric matrix instead of a text")
+    add("--quiet", action="store_true", help="show no progress bars")
+    _json(parser, "one object with the record of the model")
 
     add = parser.add_argument_group("the text").add_argument
-    add("--window", type=_positive, help="largest distance of words near each other (default: 8)")
-    add("--distance-weighting", choices=("flat", "linear", "harmonic"), help="default: harmonic")
-    add("--max-words", type=_positive, help="the most frequent words (default: 20000)")
+    add("--window", type=_positive, help="largest distance of a pair of words (default: 8)")
+    add(
+        "--distance-weighting",
+        choices=("flat", "linear", "harmonic"),
+        help="weight by distance (default: harmonic)",
+    )
+    add("--max-words", type=_positive, help="number of words to keep (default: 20000)")
     add("--min-count", type=_positive, help="leave out words that occur less often")
     add("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
-    add("--lowercase", action="store_true", default=None, help="turn words into lower case")
-    add("--pattern", metavar="REGEX", help="its matches are the words (default: what is between blanks)")
-    add("--documents", choices=("line", "file", "corpus"), help="where windows end (default: line)")
-    add("--subsample", type=float, metavar="T", help="word2vec's threshold, such as 1e-4")
-    add("--memory", type=float, metavar="GB", help="to count with (default: 2)")
+    add("--lowercase", action="store_true", default=None, help="convert words to lower case")
+    add("--pattern", metavar="REGEX", help="what a word is (default: all between blanks)")
+    add("--documents", choices=("line", "file", "corpus"), help="what a document is (default: line)")
+    add("--subsample", type=float, metavar="T", help="drop frequent words at random, try 1e-4")
+    add("--memory", type=float, metavar="GB", help="memory for counting (default: 2)")
 
     add = parser.add_argument_group("the similarity").add_argument
     add("--weighting", choices=("ppmi", "counts", "degree", "sinkhorn"), help="default: ppmi")
-    add("--context-exponent", type=float, help="below 1, PPMI of rare words is smaller (default: 0.75)")
-    add("--shift", type=float, help="taken off PPMI: fewer pairs, but surer ones (default: 0)")
-    add("--frequency-exponent", type=float, help="above 0, frequent words weigh more (default: 0.15)")
+    add("--context-exponent", type=float, help="below 1: smaller PPMI of rare words (default: 0.75)")
+    add("--shift", type=float, help="subtract this from PPMI: fewer pairs (default: 0)")
+    add("--frequency-exponent", type=float, help="above 0: more weight for frequent words (default: 0.15)")
 
     add = parser.add_argument_group("the solver").add_argument
     preset = (
-        "sets all that is not given; paper: raw counts, flat windows, its own step, one random start of 200 "
-        "topics, no smoothing (default: %(default)s)"
+        "sets all other options. paper: plain counts, flat windows, the paper's step, one random start of "
+        "200 topics, no smoothing (default: %(default)s)"
     )
     add("--preset", choices=("default", "paper"), default="default", help=preset)
-    topics = "how many; several: starts of each number (default: 200,500, or a tenth of the words)"
+    topics = "several numbers make several starts (default: 200,500, at most a tenth of the words)"
     add("--topics", type=_numbers, metavar="N[,N]", help=topics)
     add("--start", choices=("spectral", "random"), help="default: spectral")
-    restarts = "starts of each number of topics (default: four in all, for a matrix one)"
+    restarts = "starts for each number of topics (default: four in all; matrix: one)"
     add("--restarts", type=_positive, help=restarts)
-    combine = "what several starts make; reduced: with as many topics as one start (default: %(default)s)"
+    combine = "how several starts become one model (default: %(default)s)"
     add("--combine", choices=("consensus", "best", "reduced"), default="consensus", help=combine)
-    smoothing = "words that occur A times take half of their topics from neighbors (default: 20, matrix: 0)"
+    smoothing = (
+        "a word that occurs A times takes half of its topics from its neighbors (default: 20; matrix: 0)"
+    )
     add("--smoothing", type=float, metavar="A", help=smoothing)
-    add("--step", choices=("exact", "relaxed"), help="relaxed: the paper's (default: exact)")
-    add("--tol", type=float, help="stop when W changes less, relatively (default: 0.03, matrix: 0.001)")
-    add("--max-steps", type=_positive, help="stop after so many (default: 200, matrix: 500)")
-    add("--over-relaxation", type=float, help="default: 1, for a matrix 1.9")
-    add("--seed", type=_natural, default=0, help="default: %(default)s")
-    add("--cores", type=_positive, help="how many to use (default: all)")
+    add("--step", choices=("exact", "relaxed"), help="relaxed is the paper's step (default: exact)")
+    add("--tol", type=float, help="stop at this relative change of W (default: 0.03; matrix: 1e-3)")
+    add("--max-steps", type=_positive, help="largest number of steps (default: 200; matrix: 500)")
+    add("--over-relaxation", type=float, help="above 1: larger steps (default: 1; matrix: 1.9)")
+    add("--seed", type=_natural, default=0, help="random seed (default: %(default)s)")
+    add("--cores", type=_positive, help="cores to use (default: all)")
 
     add = parser.add_argument_group("checkpoints").add_argument
-    folder = "save in this folder while solving; the same command goes on from there. Delete it at the end"
+    folder = "save here while solving; the same command continues from there"
     add("--checkpoint", metavar="FOLDER", help=folder)
-    between = "between saves (default: %(default)g)"
+    between = "time between saves (default: %(default)g)"
     add("--checkpoint-every", type=float, metavar="SECONDS", default=30.0, help=between)
 
     add = parser.add_argument_group(
         "several processes",
-        "Each is given the same command but for its rank. Of a --matrix that dcdjax saved, each loads the "
-        "rows of its own devices only. The first one writes the model.",
+        "Start the same command in each process, with another rank. The process of rank 0 writes the model. "
+        "From a --matrix that dcdjax saved, each process keeps only the rows of its own devices in memory.",
     ).add_argument
-    add("--coordinator", metavar="HOST:PORT", help="where all reach rank 0")
-    add("--processes", type=_positive, help="how many there are")
-    add("--rank", type=_natural, help="of this one, from 0")
-    add("--distributed", action="store_true", help="the three as SLURM, Open MPI or a TPU pod says")
-    add("--timeout", type=float, metavar="SECONDS", help="to wait for another process (default: 60)")
+    add("--coordinator", metavar="HOST:PORT", help="address of rank 0")
+    add("--processes", type=_positive, help="number of processes")
+    add("--rank", type=_natural, help="rank of this process, from 0")
+    add("--distributed", action="store_true", help="take all three from SLURM, Open MPI or a TPU pod")
+    add("--timeout", type=float, metavar="SECONDS", help="time to wait for the other processes (default: 60)")
 
 
 def _neighbors(parser: argparse.ArgumentParser) -> None:
@@ -257,12 +270,12 @@ def _neighbors(parser: argparse.ArgumentParser) -> None:
       cut -f1 words.tsv | dcdjax neighbors MODEL - --json
     """
     add = parser.add_argument
-    words = "- for words from standard input, one a line; -- before words that begin with -"
+    words = "words to look up; - reads them from standard input, one a line"
     add("words", metavar="WORD", nargs="+", help=words)
-    add("-k", type=_positive, default=10, help="how many (default: %(default)s)")
+    add("-k", type=_positive, default=10, help="number of neighbors (default: %(default)s)")
     add("--among", metavar="WORD", nargs="+", help="choose from these words only; stands after the words")
-    add("--together", action="store_true", help="all words as one question: the mean of their distributions")
-    _json(parser, "an object a line for each question")
+    add("--together", action="store_true", help="take all words as one query")
+    _json(parser, "one object a line for each query")
 
 
 def _topics(parser: argparse.ArgumentParser) -> None:
@@ -277,13 +290,13 @@ def _topics(parser: argparse.ArgumentParser) -> None:
       dcdjax topics MODEL --of thread
     """
     add = parser.add_argument
-    add("-k", type=_positive, default=10, help="words of each (default: %(default)s)")
-    add("-n", type=_positive, default=20, help="how many topics (default: %(default)s)")
-    add("--of", metavar="WORD", help="those with the largest P(topic | word)")
-    add("--start", type=_natural, metavar="NUMBER", help="topics of this start only, counted from 0")
-    sort = "default: coherence, where it is known. The heaviest topic is often one of rare words"
+    add("-k", type=_positive, default=10, help="words of each topic (default: %(default)s)")
+    add("-n", type=_positive, default=20, help="number of topics (default: %(default)s)")
+    add("--of", metavar="WORD", help="the topics with the largest P(topic | WORD)")
+    add("--start", type=_natural, metavar="NUMBER", help="only topics of this start, counted from 0")
+    sort = "default: coherence if it is known. The topic with the largest weight often has rare words"
     add("--sort", choices=("weight", "coherence"), help=sort)
-    _json(parser, "an object a line for each topic")
+    _json(parser, "one object a line for each topic")
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:
@@ -295,7 +308,7 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("word", metavar="WORD")
     parser.add_argument("other", metavar="WORD")
-    parser.add_argument("-k", type=_positive, default=5, help="how many topics (default: %(default)s)")
+    parser.add_argument("-k", type=_positive, default=5, help="number of topics (default: %(default)s)")
     _json(parser, "one object; all its contributions sum to the similarity if -k is large enough")
 
 
@@ -308,14 +321,14 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
       dcdjax evaluate MODEL --categories animals.tsv
     """
     files = {
-        "--pairs": "word, word, human score a line: Spearman's correlation",
-        "--analogies": "four words a line, in sections, as Google's: accuracy",
-        "--categories": "word, tab, category a line: purity of clusters",
+        "--pairs": "lines of word, word, human score: Spearman's correlation",
+        "--analogies": "lines of four words in sections, as in Google's file: accuracy",
+        "--categories": "lines of word, tab, category: purity of clusters",
     }
     for name, content in files.items():
         parser.add_argument(name, metavar="FILE", nargs="+", default=[], help=content)
     parser.add_argument("--lowercase", action="store_true", help="look words up in lower case")
-    _json(parser, "an object a line for each file")
+    _json(parser, "one object a line for each file")
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
@@ -330,7 +343,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     add("path", metavar="PATH", help="file to write, - for standard output; a folder for the projector")
     formats = ("word2vec", "word2vec-binary", "numpy", "projector")
     add("--format", choices=formats, default="word2vec", help="default: %(default)s")
-    scaled = "W / sqrt(s) instead of W, whose dot products are Shat (gensim compares by cosine instead)"
+    scaled = "write W / sqrt(s), whose dot products are Shat"
     add("--scaled", action="store_true", help=scaled)
 
 
@@ -343,7 +356,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     """
     add = parser.add_argument
     add("-o", "--output", metavar="FILE", required=True, help="file to write, - for standard output")
-    add("--title", help="what stands above it (default: the name of the corpus)")
+    add("--title", help="title of the page (default: the name of the corpus)")
     add("--max-words", type=_positive, help="show the most frequent words only (default: 20000)")
-    add("--neighbors", type=_positive, metavar="K", help="of each word (default: 20)")
-    add("--quiet", action="store_true", help="no bars")
+    add("--neighbors", type=_positive, metavar="K", help="neighbors of each word (default: 20)")
+    add("--quiet", action="store_true", help="show no progress bars")

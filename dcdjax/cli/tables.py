@@ -1,11 +1,11 @@
-"""Rows of cells enter; lines for a terminal leave, in columns."""
+"""Format tables for a terminal."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 
 def shown(word: str) -> str:
-    r"""A word as a terminal may see it: what it would act upon, or cannot show, is escaped.
+    r"""Return a word that is safe to print: control characters and unprintable ones are escaped.
 
     Example:
       >>> shown("tea"), shown("\x1b[2J")
@@ -15,12 +15,12 @@ def shown(word: str) -> str:
 
 
 def table(rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: int = 0) -> str:
-    """Lines with their cells below each other.
+    """Align the cells of rows in columns.
 
     Args:
-      rows: of equally many cells each.
-      right: the columns that are aligned at their right ends, as numbers are.
-      indent: blanks before each line.
+      rows: rows with the same number of cells.
+      right: numbers of the columns to align on the right.
+      indent: number of blanks before each line.
 
     Example:
       >>> print(table([("word", "count"), ("tea", "12")], right=[1]))
@@ -40,7 +40,7 @@ def table(rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: i
 
 
 def _width(text: str) -> int:
-    """How many columns a text takes: Chinese characters take two, combining marks none."""
+    """Return the columns that a text takes. Chinese characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)

@@ -1,4 +1,4 @@
-"""What several commands need of the world: cores, signals, files; what they ask for leaves."""
+"""Set up devices, processes and signals for commands; find the corpus and save the model."""
 
 import difflib
 import os
@@ -17,12 +17,12 @@ from dcdjax.util.progress import Progress
 if TYPE_CHECKING:
     from dcdjax.embedding.embedding import Embedding
 
-# Each has a W of its own.
+# Each device holds its own W.
 _MOST_DEVICES = 8
 
 
 def use_cores(num_cores: int) -> None:
-    """Lets JAX see a CPU device for each core, up to a few, unless somebody has said otherwise."""
+    """Let JAX see a CPU device for each core, up to eight, unless the environment sets another number."""
     num_devices = min(num_cores, _MOST_DEVICES)
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
@@ -30,60 +30,60 @@ def use_cores(num_cores: int) -> None:
         return
     import jax
 
-    with suppress(RuntimeError):  # JAX has begun already, with the devices it has
+    with suppress(RuntimeError):  # JAX has already started with its devices
         jax.config.update("jax_num_cpu_devices", num_devices)
 
 
 def join(chosen: Namespace) -> bool:
-    """Joins other processes, where that is asked for; says whether it was."""
-    given = (chosen.coordinator, chosen.processes, chosen.rank)
+    """Join other processes if the options ask for it. Return whether they do."""
+    values = (chosen.coordinator, chosen.processes, chosen.rank)
     names = ("--coordinator", "--processes", "--rank")
-    missing = [name for name, value in zip(names, given, strict=True) if value is None]
-    if chosen.distributed and len(missing) < len(given):
-        raise ValueError(
-            "--distributed takes from the environment what --coordinator, --processes, --rank say"
-        )
-    if not chosen.distributed and len(missing) == len(given):
+    missing = [name for name, value in zip(names, values, strict=True) if value is None]
+    if chosen.distributed and len(missing) < len(values):
+        raise ValueError("--distributed cannot be combined with --coordinator, --processes or --rank")
+    if not chosen.distributed and len(missing) == len(values):
         if chosen.timeout is not None:
-            raise ValueError("--timeout is of several processes: give --coordinator, --processes and --rank")
+            raise ValueError(
+                "--timeout is for several processes: give --coordinator, --processes and --rank too"
+            )
         return False
     if missing and not chosen.distributed:
         raise ValueError(f"{missing[0]} is missing: {', '.join(names[:2])} and {names[2]} belong together")
     from dcdjax.devices import processes
 
-    processes.join(*given, timeout=processes.TIMEOUT if chosen.timeout is None else chosen.timeout)
+    processes.join(*values, timeout=processes.TIMEOUT if chosen.timeout is None else chosen.timeout)
     return True
 
 
-class Patience:
-    """The first Ctrl-C, or SIGTERM, interrupts; the next only says that what was learned is being saved."""
+class InterruptOnce:
+    """Interrupt at the first Ctrl-C or SIGTERM. At the second, print that the model is being saved."""
 
     def __init__(self, bars: Progress | None) -> None:
         self._bars = bars
-        self._num_heard = 0
+        self._num_signals = 0
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Patience":
-        if threading.current_thread() is threading.main_thread():  # the only one that may
+    def __enter__(self) -> "InterruptOnce":
+        if threading.current_thread() is threading.main_thread():  # only this thread may set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._hear)
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def tell(self, *news: Any) -> None:
-        """Passes on how far a computation has come, and interrupts it if that was heard but got lost."""
-        if self._num_heard:  # what is raised while Python collects garbage, it ignores
+        """Pass progress on. Interrupt the computation if an earlier interruption got lost."""
+        if self._num_signals:  # Python ignores what is raised while it collects garbage
             raise KeyboardInterrupt
         if self._bars is not None:
             self._bars(*news)
 
     def end(self) -> None:
-        """From now on there is something to be saved: as if it had been interrupted before."""
-        self._num_heard = max(1, self._num_heard)
+        """Treat the next signal as the second one: from now on there is a model to save."""
+        self._num_signals = max(1, self._num_signals)
 
-    def _hear(self, *_: Any) -> None:
-        self._num_heard += 1
-        if self._num_heard != 2:
+    def _handle(self, *_: Any) -> None:
+        self._num_signals += 1
+        if self._num_signals != 2:
             raise KeyboardInterrupt
         print("saving what was learned; Ctrl-C once more gives it up", file=sys.stderr)
 
@@ -92,29 +92,29 @@ class Patience:
             signal.signal(number, before)
 
 
-def corpus(given: Sequence[str]) -> Any:
-    """What stands on the command line as a corpus: standard input, a data set, or files and folders."""
-    if "-" in given:
-        if len(given) > 1:
+def find_corpus(names: Sequence[str]) -> Any:
+    """Return the corpus that the command line names: standard input, a data set, files or folders."""
+    if "-" in names:
+        if len(names) > 1:
             raise ValueError("standard input, -, cannot be read together with files")
         return sys.stdin
     from dcdjax.text import datasets
     from dcdjax.util.progress import Bars
 
-    if len(given) == 1 and given[0] in datasets.names() and not os.path.exists(given[0]):
+    if len(names) == 1 and names[0] in datasets.names() and not os.path.exists(names[0]):
         with Bars() as progress:
-            return datasets.load(given[0], progress=progress)
-    for path in given:
+            return datasets.load(names[0], progress=progress)
+    for path in names:
         if not os.path.exists(path):
             near = difflib.get_close_matches(path, datasets.names(), 1)
             raise FileNotFoundError(
                 f"no such file or folder: {path}{f'; did you mean {near[0]}?' if near else ''}"
             )
-    return [Path(path) for path in given] if len(given) > 1 else given[0]
+    return [Path(path) for path in names] if len(names) > 1 else names[0]
 
 
 def save(embedding: "Embedding", folder: str) -> None:
-    """Saves it there; if that is impossible, elsewhere, rather than lose what took long to learn."""
+    """Save the model in a folder. If that fails, save it in a temporary folder, so that it is not lost."""
     try:
         embedding.save(folder)
     except (OSError, ValueError) as error:

@@ -472,7 +472,7 @@ def test_help_has_examples_that_parse(command, capsys):
     for example in examples:
         words = shlex.split(example.split("|")[-1])
         assert words[0] == "dcdjax"
-        assert main._parser().parse_args(words[1:]).command == command
+        assert main.make_parser().parse_args(words[1:]).command == command
 
 
 def test_help_does_not_wait_for_jax():

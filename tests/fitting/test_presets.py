@@ -1,10 +1,12 @@
 """The defaults that docstrings and `--help` name are those of `presets`."""
 
+import inspect
 import re
 
 import pytest
 
-from dcdjax import fit
+from dcdjax import count, fit
+from dcdjax.cli import main
 from dcdjax.fitting import presets
 
 
@@ -59,6 +61,45 @@ def test_the_docstring_tells_the_preset_of_the_paper():
     assert float(re.search(r"tol (\S+),", said)[1]) == paper["tol"]  # pyright: ignore[reportOptionalSubscript]
     assert paper["smoothing"] == 0
     assert "no smoothing" in said
+
+
+@pytest.fixture
+def helped(capsys):
+    with pytest.raises(SystemExit):
+        main.main(["fit", "--help"])
+    options = capsys.readouterr().out.partition("the text:")[2]
+
+    def defaults(option):
+        [shown] = [text for text in options.split("  --") if text.startswith(f"{option.replace('_', '-')} ")]
+        said = re.search(r"default: ([^;)]+)(?:; matrix: ([^)]+))?", " ".join(shown.split()))
+        assert said, option
+        return said.groups()
+
+    return defaults
+
+
+@pytest.mark.parametrize("name", ["tol", "max_steps", "over_relaxation", "smoothing"])
+def test_help_names_the_defaults_for_text_and_for_a_matrix(helped, name):
+    of_text, of_matrix = (presets.settings("default", NONE, source_is_matrix=is_S) for is_S in (False, True))
+    assert tuple(map(float, helped(name))) == (of_text[name], of_matrix[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["weighting", "start", "step", "window", "distance_weighting", "context_exponent", "shift",
+     "frequency_exponent", "max_words", "documents"],
+)  # fmt: skip
+def test_help_names_the_other_defaults(helped, name):
+    counting = {key: one.default for key, one in inspect.signature(count).parameters.items()}
+    settings = presets.settings("default", NONE, source_is_matrix=False)
+    usual = {**counting, **settings, **presets.counting("default"), **presets.ppmi()}[name]
+    of_text, of_matrix = helped(name)
+    assert of_matrix is None
+    assert type(usual)(of_text) == usual
+
+
+def test_help_names_the_numbers_of_topics(helped):
+    assert helped("topics")[0].startswith(",".join(map(str, presets.num_topics(10**6))))
 
 
 def test_what_is_given_replaces_the_preset():
