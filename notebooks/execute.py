@@ -1,4 +1,4 @@
-"""Notebooks enter; the same leave, executed top to bottom, with nothing in them of the machine.
+"""Execute notebooks from top to bottom, and leave nothing of the machine in them.
 
 Run as `python notebooks/execute.py [name ...]`: at full settings, all of them if none is named.
 """
@@ -28,14 +28,14 @@ _MACHINE_PATH = re.compile(r"(?<![\w.:/])(/(?:tmp|home|root|work|usr|opt|var|Use
 
 
 def read(path: Path) -> NotebookNode:
-    """The notebook of a file, valid."""
+    """Read a notebook from a file and check that it is valid."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     return notebook
 
 
 def execute(notebook: NotebookNode, folder: Path, env: Mapping[str, str] | None = None) -> None:
-    """Runs all cells in a new kernel that works in a folder; an error of a cell is raised."""
+    """Run all cells in a new kernel in the given folder. Raise the error of a cell."""
     client = NotebookClient(
         notebook,
         timeout=600,
@@ -49,7 +49,7 @@ def execute(notebook: NotebookNode, folder: Path, env: Mapping[str, str] | None 
 
 
 def clean(notebook: NotebookNode) -> None:
-    """Leaves of all metadata what is the same everywhere, and takes the bars away."""
+    """Remove progress bars, and metadata that differs between machines."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict(
@@ -60,7 +60,7 @@ def clean(notebook: NotebookNode) -> None:
 
 
 def faults(notebook: NotebookNode) -> list[str]:
-    """What an executed notebook must not have: errors, warnings, and paths of a machine."""
+    """Return the errors, warnings and machine paths of an executed notebook."""
     found = []
     for number, cell in enumerate(notebook.cells):
         for output in cell.get("outputs", []):
@@ -78,7 +78,7 @@ def faults(notebook: NotebookNode) -> list[str]:
 
 
 def main() -> None:
-    """Executes the notebooks that are named, in place; one with a fault stays as it was."""
+    """Execute the named notebooks in place. A notebook with a fault stays as it was."""
     parser = argparse.ArgumentParser(description="Execute notebooks in place, at full settings.")
     parser.add_argument("names", nargs="*", help="such as quickstart; all if none is given")
     names = parser.parse_args().names

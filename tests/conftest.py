@@ -5,6 +5,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
+# Half of the time of the tests is compilation, and LLVM spends much of it on making tiny programs fast. XLA's
+# own passes stay as they are. CI also runs tests with all optimizations, by an empty XLA_FLAGS.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+
 import hypothesis
 import jax
 import pytest

@@ -4,6 +4,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.sparse
 from jax.typing import DTypeLike
 
@@ -150,3 +151,8 @@ def sentences(seed=0, num_sentences=300):
     rng = np.random.default_rng(seed)
     themes = [words.split() for words in THEMES.values()]
     return [" ".join(rng.permutation(themes[rng.integers(3)])[:5]) for _ in range(num_sentences)]
+
+
+def slow(*values):
+    """Return the values of a parametrized test that only CI runs: `pytest -m slow`."""
+    return pytest.param(*values, marks=pytest.mark.slow)

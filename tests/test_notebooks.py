@@ -75,6 +75,7 @@ def test_these_are_all():
     assert {path.stem for path in execute.PATHS} == set(SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_runs_top_to_bottom_without_a_warning(name, environment, tmp_path):
     notebook = committed(name)

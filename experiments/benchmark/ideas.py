@@ -1,4 +1,4 @@
-"""Which ways over S pay, and which do not? One constant or one line of the pass is changed at a time.
+"""Measure variants of the pass over S. Each variant changes one constant or one line.
 
     python experiments/benchmark/ideas.py
 
@@ -32,11 +32,11 @@ CONSTANTS = {
 
 
 def half_rows(sweeps: Any, jax: Any) -> None:
-    """Lets XLA gather rows of W in bfloat16, for sums in float32."""
+    """Let XLA gather rows of W in bfloat16 and sum them in float32."""
     jnp, whole = jax.numpy, sweeps._add_segments
 
     class Halved:
-        """W, but for what is gathered from it."""
+        """Behave as W, but give rows in half precision when they are gathered."""
 
         def __init__(self, W: Any) -> None:
             self.W, self.shape, self.dtype = W, W.shape, W.dtype

@@ -1,4 +1,4 @@
-"""How fast is a step, against C written by hand and against peers? See README.md beside this file."""
+"""Measure a step against handwritten C and against other libraries. See README.md beside this file."""
 
 import argparse
 import importlib
@@ -40,13 +40,13 @@ NAIVE_NONZEROS = 500_000  # of which it makes arrays of nonzeros x topics; the t
 
 
 def yardstick() -> Any:
-    """The C pass, compiled by `limit.py` in the folder beside the data."""
+    """Return the C pass, compiled by `limit.py` in the folder beside the data."""
     sys.path.insert(0, str(DATA.parent / "limit"))
     return importlib.import_module("limit")
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """The seconds of a step, and of the C pass in turns with it."""
+    """Measure the seconds of a step and of the C pass, in turns."""
     num_devices = job["devices"] or os.cpu_count() or 1
     jax = importlib.import_module("jax")
     jax.config.update("jax_num_cpu_devices", num_devices)
@@ -129,7 +129,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 class Peak:
-    """The most memory that the process takes from here on, beyond what it has now."""
+    """Measure the most memory that the process takes from now on, beyond what it has now."""
 
     def __init__(self) -> None:
         self.before = self.most = self.now()
@@ -139,24 +139,24 @@ class Peak:
 
     @staticmethod
     def now() -> int:
-        """Bytes that are in memory."""
+        """Return the bytes in memory."""
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def look(self) -> None:
-        """Looks again and again, in a thread."""
+        """Read the memory again and again, in a thread."""
         while self.going:
             self.most = max(self.most, self.now())
             time.sleep(0.002)
 
     def end(self) -> int:
-        """Bytes beyond those at the beginning."""
+        """Return the most bytes beyond those at the beginning."""
         self.going = False
         self.thread.join()
         return self.most - self.before
 
 
 def nmf(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of one iteration of scikit-learn's NMF on the same S."""
+    """Return the seconds of one iteration of scikit-learn's NMF on the same S."""
     NMF = importlib.import_module("sklearn.decomposition").NMF
     matrix = scipy.sparse.csr_matrix(scipy.sparse.load_npz(job["matrix"]).astype(np.float32))
     import warnings
@@ -173,7 +173,7 @@ def nmf(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds from text to embedding."""
+    """Return the seconds from text to embedding."""
     path = str(DATA / TEXTS["WikiText-2"])
     if job["package"] == "gensim":
         gensim = importlib.import_module("gensim.models")
@@ -202,7 +202,7 @@ def whole(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask(job: dict[str, Any], script: Path = Path(__file__)) -> dict[str, Any]:
-    """Runs a job in a process of its own."""
+    """Run a job in its own process."""
     environment = {**os.environ, "DCDJAX_NATIVE": str(int(job.get("native", True)))}
     command = [sys.executable, str(script.resolve()), "--job", json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603, our own words
@@ -218,7 +218,7 @@ def rounded(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def counted(name: str, folder: str) -> str:
-    """S of a text, saved for the processes."""
+    """Make S from a text and save it for the processes."""
     from dcdjax import count, similarity
 
     S = similarity.from_counts(count(DATA / TEXTS[name], window=8, max_words=20_000), weighting="ppmi").matrix
@@ -271,7 +271,7 @@ def line(entry: dict[str, Any]) -> str:
 
 
 def growth(path: str, folder: str) -> dict[str, list[dict[str, Any]]]:
-    """Seconds of a step over a decade of nonzeros and over one of topics."""
+    """Return the seconds of a step for 1 to 10 times the nonzeros, and for 1 to 10 times the topics."""
     matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(path))
     found: dict[str, list[dict[str, Any]]] = {"nonzeros": [], "topics": []}
     common = {**WAYS[DEFAULT], "what": "step", "over_relaxation": 1.0, "seconds": 3.0}

@@ -1,4 +1,4 @@
-"""Times counting, and the libraries it could be built on, against the C yardstick in the same run.
+"""Measure counting, and libraries that could do it, against handwritten C in the same run.
 
 python experiments/counting/run.py [--repeats 5] [--quick]
 """
@@ -33,7 +33,7 @@ WORDS, WINDOW = 20_000, 8
 
 
 def best(function, repeats):
-    """The least seconds of several runs, and the last result."""
+    """Return the least seconds of several runs, and the last result."""
     seconds, result = float("inf"), None
     for _ in range(repeats):
         result = None  # so that its memory can be used again
@@ -53,7 +53,7 @@ def yardstick():
 
 
 def splitters(path):
-    """From a file to each token's number among the distinct words."""
+    """Return functions from a file to the number of each token among the distinct words."""
     text = path.read_bytes()
 
     def blocks(size=8 << 20):
@@ -87,7 +87,7 @@ def splitters(path):
 
 
 def counters(line):
-    """From numbers of words to sums by pair."""
+    """Return functions from word numbers to sums by pair."""
     ids = line[WINDOW:-WINDOW]
 
     def ours():
@@ -134,7 +134,7 @@ def counters(line):
 
 
 def peak_megabytes(path):
-    """Of a process that does nothing but count, as Linux knows it, with Python and its libraries."""
+    """Return the peak memory of a process that only counts, with Python and its libraries."""
     code = (
         "import re, sys; from dcdjax import count\n"
         f"count(sys.argv[1], max_words={WORDS}, window={WINDOW})\n"

@@ -1,4 +1,4 @@
-"""The nearest neighbors that the paper prints: Table 1 for WikiText-2, Table 2 for text8."""
+"""Hold the nearest neighbors that the paper prints: Table 1 for WikiText-2, Table 2 for text8."""
 
 _TABLE_1 = {
     "camera": "footage shots shooting screen shoot setting showing",

@@ -1,4 +1,4 @@
-"""The paper's tables of nearest neighbors, anew: theirs, ours, word2vec's. See README.md beside this file."""
+"""Make the paper's tables of neighbors again: the paper's, ours and word2vec's. See README.md."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ RESULTS, PAGE = HERE / "results.json", HERE / "tables.md"
 
 
 def page(results: list[dict[str, Any]]) -> str:
-    """All tables in Markdown."""
+    """Return all tables in Markdown."""
     lines = ["# Seven nearest neighbors", "", "Made by `python experiments/neighbors/run.py`.", ""]
     for corpus, number in TABLES.items():
         own = {one["method"]: one["neighbors"] for one in results if one["corpus"] == corpus}

@@ -1,4 +1,4 @@
-"""results.json becomes quality.png, and the tables of README.md: `python experiments/quality/figure.py`."""
+"""Draw quality.png and print the tables of README.md, from results.json."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ SHOWN = {
 
 
 def rows(results: list[dict[str, Any]]) -> list[str]:
-    """A Markdown table for each corpus."""
+    """Return a Markdown table for each corpus."""
     lines = []
     for corpus in dict.fromkeys(one["corpus"] for one in results):
         lines += [

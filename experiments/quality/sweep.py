@@ -1,4 +1,4 @@
-"""Which settings make better neighbors? By pairs from dictionaries, none of a test. See README.md."""
+"""Find the settings with the best neighbors by pairs from dictionaries, none of a test set. See README.md."""
 
 import argparse
 import json
@@ -58,7 +58,7 @@ FEW = ("base", "key 1", "smoothing 0", "smoothing 50", "frequency exponent 0", "
 
 @partial(jax.jit, static_argnames="num_steps")
 def with_prior(W: Any, laid_out: layout.Layout, prior: float, *, num_steps: int = 20) -> Any:
-    """Exact steps of the objective less a sum log W_ik: a pseudo-count a, in units of the mean of A_ik."""
+    """Take exact steps of the objective minus a sum log W_ik, with a in units of the mean of A_ik."""
 
     def step(_: Any, W: Any) -> Any:
         ZW = sweeps.sweep(W, laid_out).ZW

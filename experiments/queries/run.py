@@ -1,4 +1,4 @@
-"""How long does a question take? See README.md beside this file."""
+"""Measure how long a query takes. See README.md beside this file."""
 
 import argparse
 import importlib
@@ -23,7 +23,7 @@ NUM_WORDS, NUM_TOPICS, CONSENSUS, K, BATCH = 20_000, 200, 1400, 10, 1000
 
 
 def timed(function: Callable[[], object], repeats: int) -> float:
-    """The median of several calls: the threads of whoever was measured before spin on for a few of them."""
+    """Return the median of several calls: threads of the last measurement disturb the first few."""
     seconds = []
     for _ in range(repeats):
         began = time.perf_counter()

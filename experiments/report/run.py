@@ -1,4 +1,4 @@
-"""How large is a page, how soon is it made, opened, and how soon does it answer? In a real Chromium.
+"""Measure the size of a page, and how fast it is made, opens and answers in a real Chromium.
 
 `python experiments/report/run.py` (two minutes, on WikiText-2) writes results.json and the two pictures.
 `--axe FILE` also lets axe-core's axe.min.js, from its npm package, look for what hinders people.
@@ -49,7 +49,7 @@ def opened(browser: Browser, path: Path, *, slower: int = 1, **options: Any) -> 
 
 
 def answering(page: Page, words: list[str]) -> dict[str, float]:
-    """Milliseconds from a question to the picture of its answer; up to 17 of them wait for a picture."""
+    """Return the milliseconds from a question to its picture. Up to 17 ms are the wait for a frame."""
     times = sorted(page.evaluate(ASK, word) for word in words)
     return {
         "median, ms": round(statistics.median(times), 1),

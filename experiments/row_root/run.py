@@ -1,4 +1,4 @@
-"""Counts the iterations that the exact step's row root needs: Newton's method against two groups of poles.
+"""Count the iterations of the exact step's row root: Newton's method against two groups of poles.
 
 python experiments/row_root/run.py
 """
@@ -26,7 +26,7 @@ SEED, MOST = 0, 200
 
 
 def newton(A, poles, x):
-    """Newton's method for 1 / g(x) = 1: all poles as one group."""
+    """Take a step of Newton's method for 1 / g(x) = 1: all poles are one group."""
     terms = A / (poles + x)
     row_sum = terms.sum(1, keepdims=True)
     slope = (terms / (poles + x)).sum(1, keepdims=True)
@@ -34,7 +34,7 @@ def newton(A, poles, x):
 
 
 def iterations(climb, A, poles):
-    """How many steps until each row's sum was within the square root of the rounding error of one."""
+    """Count the steps until each row sum is one, up to the square root of the rounding error."""
     close = float(np.sqrt(np.finfo(A.dtype).eps))
     x = jnp.maximum((A - poles).max(1, keepdims=True), float(np.finfo(A.dtype).tiny))
     count = np.zeros(len(A), int)
@@ -49,7 +49,7 @@ def iterations(climb, A, poles):
 
 
 def rows_of_a_run(dtype):
-    """The rows met while solving a random problem: 30 steps of 300 words and 40 topics."""
+    """Yield the rows of 30 solver steps on a random problem of 300 words and 40 topics."""
     rng = np.random.default_rng(SEED)
     S_idx, S_val = pair(random_S(rng, 300, density=0.1, spread=2.0), dtype)
     S_val, _ = decomposition.normalize(S_val, 300)

@@ -1,4 +1,4 @@
-"""A job enters; how a large S would lie on accelerators, and in D x D blocks, leaves: called by jobs.py."""
+"""Compute how a large S would lie on accelerators and in D x D blocks. jobs.py calls this."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import zipf
 
 
 def cuts(job: dict[str, Any]) -> dict[str, Any]:
-    """How a large S would lie on accelerators, and in D x D blocks; nothing is computed on it."""
+    """Return how a large S would lie on accelerators and in D x D blocks, without solving."""
     from dcdjax.devices import layout, packing
     from dcdjax.util.parallel import in_order
 
@@ -35,7 +35,7 @@ def cuts(job: dict[str, Any]) -> dict[str, Any]:
     rows_at_a_time = 2000
 
     def blocks(D: int) -> dict[str, Any]:
-        """Words dealt out to D devices one by one, or by the run; a block is padded to the largest one."""
+        """Split the words over D devices one by one or in runs. Each block is padded to the largest one."""
         N, each = matrix.shape[0], -(-matrix.shape[0] // D)
 
         def look(first: int) -> tuple[int, np.ndarray, np.ndarray]:

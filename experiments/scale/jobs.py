@@ -1,4 +1,4 @@
-"""A job enters, in a process of its own; what it took in seconds and bytes leaves: called by run.py.
+"""Run one job in its own process and return its seconds and bytes. run.py calls this.
 
 How many devices and cores there are is settled when JAX begins, hence the processes.
 """
@@ -24,7 +24,7 @@ GIGABYTE = 1e9
 
 
 class Memory:
-    """Watches what the process holds; ends it if that is ever more than is allowed.
+    """Watch the memory of the process, and end the process if it takes more than allowed.
 
     A limit on addresses says nothing of JAX, which reserves far more of them than it uses.
     """
@@ -37,13 +37,13 @@ class Memory:
 
     @staticmethod
     def now(name: str = "VmRSS") -> int:
-        """Bytes in memory; of VmHWM, the most that there ever were."""
+        """Return the bytes in memory; for VmHWM, the largest number so far."""
         found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
         assert found is not None
         return 1024 * int(found[1])
 
     def watch(self) -> None:
-        """Looks again and again, in a thread."""
+        """Read the memory again and again, in a thread."""
         while True:
             now = self.now()
             self.peak = max(self.peak, now)
@@ -53,7 +53,7 @@ class Memory:
             time.sleep(0.01)
 
     def stage(self, name: str) -> None:
-        """Ends a stage: what it took, and what is left of it."""
+        """End a stage: record its seconds, its peak and what is still in memory."""
         ended, now = time.perf_counter(), self.now()
         self.stages.append(
             {
@@ -67,14 +67,14 @@ class Memory:
 
 
 def make(job: dict[str, Any]) -> dict[str, Any]:
-    """S, saved for other jobs."""
+    """Make S and save it for other jobs."""
     matrix = zipf.make(job["words"], job["nonzeros"], seed=job["seed"]).matrix
     scipy.sparse.save_npz(job["matrix"], matrix, compressed=False)
     return {"words": job["words"], "nonzeros": int(matrix.nnz)}
 
 
 def begun(job: dict[str, Any]) -> Any:
-    """JAX, on so many cores as so many devices."""
+    """Start JAX on the given cores with the given number of devices."""
     os.sched_setaffinity(0, job["cores"])
     jax = importlib.import_module("jax")
     jax.config.update("jax_num_cpu_devices", job["devices"])
@@ -82,7 +82,7 @@ def begun(job: dict[str, Any]) -> Any:
 
 
 def by_device(tree: Any) -> list[int]:
-    """Bytes of all arrays on each device."""
+    """Return the bytes of all arrays on each device."""
     import jax
 
     found: dict[int, int] = {}
@@ -93,7 +93,7 @@ def by_device(tree: Any) -> list[int]:
 
 
 def collectives(text: str) -> dict[str, float]:
-    """What a compiled step hands from device to device, in megabytes of results, each place counted once."""
+    """Return the megabytes that the collectives of a compiled step return, each place counted once."""
     found: dict[str, float] = {}
     kinds = "all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all"
     for shapes, kind in re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", text):
@@ -106,7 +106,7 @@ def collectives(text: str) -> dict[str, float]:
 
 
 def step(job: dict[str, Any]) -> dict[str, Any]:
-    """The seconds of a step on some devices, and what lies on each of them."""
+    """Measure the seconds of a step on some devices, and the bytes on each of them."""
     jax = begun(job)
     from dcdjax import prepare, similarity
     from dcdjax.devices import sweeps
@@ -162,7 +162,7 @@ def step(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def big(job: dict[str, Any]) -> dict[str, Any]:
-    """From nothing to some steps on a large S, stage by stage."""
+    """Make a large S and take some steps on it, stage by stage."""
     jax = begun(job)
     from dcdjax import prepare, similarity
     from dcdjax.devices import native
@@ -217,7 +217,7 @@ def big(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def agreement(topics: np.ndarray, groups: np.ndarray) -> float:
-    """The mutual information of two ways of parting words, over the mean of their entropies: 1 if equal."""
+    """Return the normalized mutual information of two groupings of words: 1 if they are equal."""
     both = np.histogram2d(topics, groups, bins=(topics.max() + 1, groups.max() + 1))[0] / topics.size
 
     def entropy(shares: np.ndarray) -> float:
@@ -229,7 +229,7 @@ def agreement(topics: np.ndarray, groups: np.ndarray) -> float:
 
 
 def bandwidth(job: dict[str, Any]) -> dict[str, Any]:
-    """Bytes a second that one core, and all of them, copy from memory to memory."""
+    """Measure the bytes a second that one core and all cores copy from memory to memory."""
     from dcdjax.util.parallel import in_order
 
     source = np.ones(job["megabytes"] * 125_000)

@@ -1,4 +1,4 @@
-"""Measured numbers and data sheets enter; bytes and seconds of a far larger S leave, for plan.py."""
+"""Compute bytes and seconds for a far larger S from measurements and data sheets, for plan.py."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ MOST_DEVICES = 1 << 12
 
 @dataclass(frozen=True)
 class Accelerator:
-    """Of the data sheet, not measured. GB are 10^9 bytes; links in one direction.
+    """Hold numbers of a data sheet, not measured. GB are 10^9 bytes; links are in one direction.
 
     Attributes:
       memory: GB.
@@ -51,7 +51,7 @@ XLA, FUSED = 4, 1
 
 @dataclass(frozen=True)
 class Measured:
-    """Of results.json, what the page is computed from.
+    """Hold the numbers of results.json that the page is computed from.
 
     Attributes:
       of_nonzero: nanoseconds of a nonzero and topic, on a core.
@@ -80,11 +80,11 @@ class Measured:
 
     @property
     def passes(self) -> float:
-        """How often all of W goes through memory in a step, besides the pass over S."""
+        """Return how often a step moves all of W through memory, apart from the pass over S."""
         return self.of_word * self.copy / FLOAT
 
     def slots(self, D: int) -> float:
-        """For each nonzero, in D x D blocks of the largest one's size: by nonzeros of a row in a block."""
+        """Return the padded slots for each nonzero if S is cut into D x D blocks."""
         x, slots, largest = (np.array(column) for column in zip(*sorted(self.blocks), strict=True))
         each = np.log(NONZEROS / WORDS / D)
         return float(
@@ -128,12 +128,12 @@ def measured(results: dict[str, Any]) -> Measured:
 
 
 def gigabytes(r: int) -> float:
-    """Of W, as of ZW."""
+    """Return the GB of W, which are also those of ZW."""
     return WORDS * r * FLOAT / 1e9
 
 
 def memory(m: Measured, r: int, D: int, way: str) -> float:
-    """GB on each device."""
+    """Return the GB on each device."""
     S = NONZEROS * m.S_bytes / 1e9
     if way == "replicated":
         return S / D + sum(m.besides) * gigabytes(r)
@@ -146,20 +146,20 @@ def fewest(m: Measured, r: int, device: Accelerator, way: str) -> int | None:
 
 
 def gathering(r: int, device: Accelerator, through: int) -> float:
-    """Seconds of a pass on one device that had the memory: bytes, or operations if these take longer."""
+    """Return the seconds of a pass on one device, limited by bytes or by operations."""
     gathered = through * NONZEROS * r * FLOAT / 1e9 / device.bandwidth
     return max(gathered, 4 * NONZEROS * r / 1e12 / device.multiplies)
 
 
 def tiled(m: Measured, r: int, device: Accelerator) -> float:
-    """The same with as many nonzeros in tiles as measured: three products for a cell and its mirror image."""
+    """Return the same with nonzeros in tiles: three products for a cell and its mirror image."""
     cells = m.in_tiles * NONZEROS * m.cells
     in_tiles = max(cells * FLOAT / 1e9 / device.bandwidth, 6 * cells * r / 1e12 / device.multiplies)
     return (1 - m.in_tiles) * gathering(r, device, XLA) + in_tiles
 
 
 def handed_on(r: int, D: int, way: str) -> float:
-    """GB that each device sends in a step, and as many come in."""
+    """Return the GB that each device sends in a step. It receives as many."""
     if way == "replicated":  # all-reduce of ZW, all-gather of W
         return 3 * gigabytes(r) * (D - 1) / D
     if way == "split":  # each block of W goes around the ring, and comes home
@@ -168,18 +168,18 @@ def handed_on(r: int, D: int, way: str) -> float:
 
 
 def _shapes(D: int) -> list[tuple[int, int]]:
-    """Rows and columns of grids, D a power of two."""
+    """Return the rows and columns of all grids of D devices, D a power of two."""
     return [(1 << n, D >> n) for n in range(D.bit_length())]
 
 
 def _along(r: int, rows: int, columns: int) -> tuple[float, float]:
-    """GB along a row of a grid, to gather W and to sum ZW of its words, and along a column, to gather W."""
+    """Return the GB along a row of a grid (to gather W and to sum ZW) and along a column (to gather W)."""
     W = gigabytes(r)
     return 2 * W / rows * (columns - 1) / columns, W / columns * (rows - 1) / rows
 
 
 def grid(r: int, D: int, device: Accelerator) -> tuple[tuple[int, int], float]:
-    """The best of all grids, and the seconds that it talks. Its rows are in a domain, if these are short."""
+    """Find the best grid and the seconds of its communication. Short rows stay within a domain."""
 
     def seconds(shape: tuple[int, int]) -> float:
         along_row, along_column = _along(r, *shape)
@@ -192,7 +192,7 @@ def grid(r: int, D: int, device: Accelerator) -> tuple[tuple[int, int], float]:
 
 
 def talking(r: int, D: int, way: str, device: Accelerator) -> float:
-    """Seconds for it. Collectives use the ports of all devices of a domain side by side, a ring only one."""
+    """Return the seconds of communication. Collectives use the ports of a whole domain, a ring only one."""
     if way == "grid":
         return grid(r, D, device)[1]
     sent = handed_on(r, D, way)
@@ -204,7 +204,7 @@ def talking(r: int, D: int, way: str, device: Accelerator) -> float:
 
 
 def working(m: Measured, r: int, D: int, way: str, device: Accelerator, through: int) -> float:
-    """Seconds of a device's own work. Where W is everywhere, so is most of what is done to its rows."""
+    """Return the seconds of a device's own work. A device with all of W updates all rows."""
     of_words = m.passes * gigabytes(r) / device.bandwidth
     share = gathering(r, device, through) / D
     if way == "replicated":
@@ -214,7 +214,7 @@ def working(m: Measured, r: int, D: int, way: str, device: Accelerator, through:
 
 
 def step(m: Measured, r: int, D: int, way: str, device: Accelerator, through: int) -> float:
-    """Nothing at the same time as anything else."""
+    """Return the seconds of a step, without overlap of work and communication."""
     return working(m, r, D, way, device, through) + (talking(r, D, way, device) if D > 1 else 0)
 
 
@@ -223,7 +223,7 @@ def powers(least: int = 1) -> list[int]:
 
 
 def turning(m: Measured, r: int, way: str, device: Accelerator, through: int) -> dict[str, int | None]:
-    """The first power of two where talk takes as long as the pass; where doubling gains less than 1.25."""
+    """Return the numbers of devices where communication equals the pass, and where doubling gains < 1.25."""
     talks = (D for D in powers(2) if talking(r, D, way, device) >= gathering(r, device, through) / D)
     gains = (
         D

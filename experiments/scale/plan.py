@@ -1,4 +1,4 @@
-"""results.json becomes plan.md: what a million words and ten billion nonzeros would need.
+"""Write plan.md from results.json: what a million words and ten billion nonzeros would need.
 
 Every number on that page is computed by model.py, from what run.py measured and from data sheets.
 """
@@ -205,7 +205,7 @@ def page(results: dict[str, Any]) -> str:
 
 
 def quiet(results: dict[str, Any]) -> str:
-    """Whether the seconds are worth anything."""
+    """Return whether the machine was quiet enough for the seconds to count."""
     load = results.get("load_before")
     if load is not None and load < MOST_LOAD:
         return f"The machine was quiet: a load of {load:.1f} before."
@@ -217,7 +217,7 @@ def quiet(results: dict[str, Any]) -> str:
 
 
 def readme(results: dict[str, Any]) -> str:
-    """The tables of README.md."""
+    """Return the tables of README.md."""
     found, big = results["summary"], results["big"]
     ways = []
     for one in results["scaling"]:

@@ -1,4 +1,4 @@
-"""How does a step grow with devices, and does a large S fit here? See README.md beside this file."""
+"""Measure a step on one and two devices, and whether a large S fits here. See README.md beside this file."""
 
 import argparse
 import importlib
@@ -25,7 +25,7 @@ BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def ask(job: dict[str, Any]) -> dict[str, Any]:
-    """Runs a job in a process of its own."""
+    """Run a job in its own process."""
     environment = {**os.environ, "DCDJAX_NATIVE": str(int(job.get("native", True)))}
     command = [sys.executable, str(HERE / "jobs.py"), json.dumps({**job, "seed": SEED, "most_GB": MOST_GB})]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603, our own words
@@ -35,7 +35,7 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def scaling(folder: str, words: int, nonzeros: int, seconds: float) -> list[dict[str, Any]]:
-    """One share and two of them, on one device and on two, a core for each."""
+    """Measure one share of S and two shares, on one device and on two, with a core for each device."""
     paths, table = {}, []
     for name, shares in {"one share": 1, "two shares": 2}.items():
         paths[name] = str(Path(folder) / f"{shares}.npz")
@@ -73,7 +73,7 @@ def scaling(folder: str, words: int, nonzeros: int, seconds: float) -> list[dict
 
 
 def summary(table: list[dict[str, Any]]) -> dict[str, Any]:
-    """Speed-ups and efficiencies: what results.json has the seconds of."""
+    """Return speed-ups and efficiencies from the seconds in results.json."""
 
     def of(S: str, way: str, name: str = "step") -> float:
         # Of two at once the slower one, and its median: for a moment at the end it may be alone.

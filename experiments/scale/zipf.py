@@ -1,4 +1,4 @@
-"""Numbers of words and of nonzeros and a seed enter; a symmetric S of Zipf's words in planted groups leaves.
+"""Draw a symmetric S of words with Zipf's frequencies in planted groups.
 
 Word n is as frequent as 1 / (n + 1)^exponent. It meets words as if a text were read: as many as its
 frequency gives it, with probability `loyalty` one of its own group, otherwise any, either way by frequency.
@@ -21,7 +21,7 @@ _AT_A_TIME = 1 << 22
 
 @dataclass(frozen=True)
 class Planted:
-    """S, and the group of each word that a solver may find again."""
+    """Hold S and the planted group of each word."""
 
     matrix: scipy.sparse.csr_array
     groups: np.ndarray
@@ -36,7 +36,7 @@ def make(
     exponent: float = 1.0,
     loyalty: float = 0.5,
 ) -> Planted:
-    """Draws S.
+    """Draw S.
 
     Args:
       num_words: N, the most frequent word first.
@@ -63,7 +63,7 @@ def make(
 
 
 def _meetings(frequency: np.ndarray, num_nonzeros: int, num_groups: int, loyalty: float) -> float:
-    """How many meetings leave about so many nonzeros, most of which are of pairs that met once."""
+    """Return how many meetings give about the wanted nonzeros. Most pairs meet once."""
     num_words = frequency.size
     bounds = np.unique(np.geomspace(1, num_words + 1, 400).astype(np.int64)) - 1
     many = np.diff(bounds)
@@ -90,7 +90,7 @@ def _meetings(frequency: np.ndarray, num_nonzeros: int, num_groups: int, loyalty
 def _met(
     each: np.ndarray, frequency: np.ndarray, groups: np.ndarray, seed: int, loyalty: float
 ) -> scipy.sparse.csr_array:
-    """How often each word, being read, met each other one."""
+    """Count how often each word met each other word."""
     num_words = each.size
     # Words by group, each with places in proportion to its frequency: those of a group are side by side.
     order = np.argsort(groups, kind="stable")

@@ -1,4 +1,4 @@
-"""How far ahead is a spectral start, what does it cost, what matters in it? See README.md beside it."""
+"""Measure what a spectral start gains, what it costs, and which part of it matters. See README.md."""
 
 import argparse
 import itertools
@@ -44,7 +44,7 @@ _run = jax.jit(partial(full_batch.run, step="exact", over_relaxation=1.9, max_st
 
 
 def curve(W: jax.Array, laid_out: layout.Layout) -> list[float]:
-    """The objective after some numbers of steps, in millions."""
+    """Return the objective after some numbers of steps, in millions."""
     objective = _run(W, laid_out, jnp.float32(0)).history.objective
     return [round(float(objective[t]) / 1e6, 3) for t in AFTER]
 
@@ -59,7 +59,7 @@ def best_of(function: Any, times: int = 4) -> float:
 
 
 def varied(key: jax.Array, laid_out: layout.Layout, changed: dict[str, Any]) -> jax.Array:
-    """A spectral start in which something is different."""
+    """Return a spectral start with one part changed."""
     of_vectors, of_clusters, of_noise = jax.random.split(key, 3)
     dimensions = changed.get("dimensions", initialize.num_dimensions(NUM_TOPICS))
     with mock.patch.object(spectrum, "_NUM_POWERS", changed.get("powers", spectrum._NUM_POWERS)):

@@ -1,4 +1,4 @@
-"""Does learning from minibatches win? All solvers on the same S, from the same start: see README.md."""
+"""Compare all solvers on the same S from the same start, to see whether minibatches win. See README.md."""
 
 import argparse
 import json
@@ -127,7 +127,7 @@ def runs(name, S, W, quick):
 
 
 def reached(curve, level):
-    """Times over S, and seconds, until an objective is reached, between two points of a curve by a line."""
+    """Return the epochs and seconds until an objective is reached, interpolated."""
     for before, after in zip([curve[0], *curve], curve, strict=False):
         if after[2] <= level:
             part = 1.0 if before is after else (before[2] - level) / (before[2] - after[2])

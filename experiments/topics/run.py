@@ -1,4 +1,4 @@
-"""How often is the planted number of topics found, and what is left of a text's? See README.md beside it."""
+"""Count how often the planted number of topics is found, and the topics left of a text. See README.md."""
 
 import argparse
 import itertools
@@ -38,7 +38,7 @@ def planted(seed: int, sizes: tuple[int, ...], ratio: float) -> np.ndarray:
 
 
 def left(case: tuple[str, float, int, int]) -> list[int]:
-    """Topics that are left of one problem, by each relevance: these share their programs."""
+    """Return the topics left of one problem for each relevance. All of them share compiled programs."""
     name, ratio, multiple, seed = case
     S = planted(seed, GROUPS[name], ratio)
     W = initialize.uniform(jax.random.key(seed), len(S), multiple * len(GROUPS[name]))
@@ -53,7 +53,7 @@ def one_group(seed: int) -> list[int]:
 
 
 def annealed(case: tuple[str, float, int]) -> dict[str, list[float]]:
-    """Objectives of eight random starts with the right number of topics, by how they begin."""
+    """Return the objectives of eight random starts with the right number of topics, for each way to begin."""
     name, ratio, seed = case
     S = planted(seed, GROUPS[name], ratio)
     batch = initialize.uniform(jax.random.key(seed), len(S), len(GROUPS[name]), restarts=8)

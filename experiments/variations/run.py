@@ -1,4 +1,4 @@
-"""What do other divergences, and Dirichlet priors, do to held-out counts and to neighbors? See README.md."""
+"""Measure what other divergences and priors do to held-out counts and neighbors. See README.md."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ CONCENTRATIONS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, (5.0, 1.0))
 
 
 def problems(max_words):
-    """Of each way to weigh counts: S of the training text, and (indices, values) of the text held out."""
+    """Return, for each weighting, S of the training text, and (indices, values) of the held-out text."""
     given = {"window": 8, "distance_weighting": "harmonic", "drop": ["<unk>"]}
     seen = dcdjax.count(DATA / "wikitext-2" / "train.txt.gz", max_words=max_words, **given)
     unseen = dcdjax.count(DATA / "wikitext-2" / "valid.txt.gz", max_words=None, **given)
@@ -44,7 +44,7 @@ def problems(max_words):
 
 
 def judged(S, W, held_out):
-    """What is predicted of the text held out, how sure words are of their topics, and human judgments."""
+    """Return the scores on held-out text, the entropy of topics, and the agreement with human judgments."""
     W_host = np.asarray(W, np.float64)
     embedding = dcdjax.Embedding(S.words, W)
     scores = {

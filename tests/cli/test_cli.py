@@ -185,6 +185,7 @@ def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus
     assert Embedding.load(f"{model}-interrupted").record["interrupted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 1.6, 2.2])
 def test_ctrl_c_at_any_moment_is_no_crash(folder, large, seconds):
     arguments = ("fit", *large, "-o", folder / f"early {seconds}", "--restarts", 2)
@@ -513,6 +514,7 @@ def test_cores_are_jax_devices_unless_somebody_said_otherwise():
 # --- The demonstration ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_learns_and_says_what_to_try_next(tmp_path, cached):
     done = dcdjax_command("demo", cwd=tmp_path, env=cached)
     assert done.returncode == 0, done.stderr

@@ -504,6 +504,7 @@ def test_a_compiler_that_does_not_know_the_processor(cache, tmp_path):
     assert len(list(cache.iterdir())) == 1  # the same version: found
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(cache):
     command = [sys.executable, "-c", CALL]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -251,7 +251,7 @@ def fitted(number, source, folder, *options, changed=()):
     return finished(running)
 
 
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_they_learn_what_one_learns(number, matrix, tmp_path):
     options = ("--topics", "4", "--restarts", "2", "--start", "random", "--max-steps", "40", "--tol", "0.001")
     done = fitted(number, ("--matrix", matrix), tmp_path / "model", *options, "--timeout", "60")
@@ -269,6 +269,7 @@ def test_they_learn_what_one_learns(number, matrix, tmp_path):
     np.testing.assert_allclose(record["objective"], one.record["objective"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_loads_its_share(matrix):
     code = f"""
 import os, sys; rank = int(sys.argv[1])
@@ -351,6 +352,7 @@ print(embedding.record["num_steps"], embedding.record["interrupted"])
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_several_goes_on(matrix, tmp_path):
     options = ("--topics", "4", "--start", "random", "--max-steps", "1000", "--tol", "0", "--json", "--quiet",
                "--checkpoint", tmp_path / "checkpoint", "--checkpoint-every", "0")  # fmt: skip
@@ -400,6 +402,7 @@ def endless(matrix):
         one.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_peer_that_is_lost(number, endless):
     endless[1].send_signal(number)
@@ -409,6 +412,7 @@ def test_a_peer_that_is_lost(number, endless):
         assert "rank 0 lost the connection to another process" in error
 
 
+@pytest.mark.slow
 def test_an_interruption_of_one_is_one_of_all(endless):
     endless[1].send_signal(signal.SIGINT)
     done = finished(endless)

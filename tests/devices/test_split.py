@@ -63,7 +63,7 @@ def test_rounds_hold_each_nonzero_once(num_words, num_devices):
     np.testing.assert_allclose(found, S / 2)
 
 
-@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("native", [pytest.param("0", marks=pytest.mark.slow), "1"])
 def test_the_same_as_on_one_device(native):
     run(
         """
@@ -121,6 +121,7 @@ assert "[999,7]" in lowered.compile().as_text()
 """)
 
 
+@pytest.mark.slow
 def test_devices_have_equal_work():
     run("""
 rng = np.random.default_rng(0)
@@ -138,6 +139,7 @@ for num_devices in (2, 3, 8):
 """)
 
 
+@pytest.mark.slow
 def test_meshes_restarts_and_jit():
     run("""
 S = random_S(np.random.default_rng(1), 37)
@@ -177,6 +179,7 @@ else:
 """)
 
 
+@pytest.mark.slow
 def test_products_spectra_and_smoothing():
     run("""
 S = random_S(np.random.default_rng(2), 37)
@@ -200,6 +203,7 @@ np.testing.assert_allclose(*starts, atol=1e-6)
 """)
 
 
+@pytest.mark.slow
 def test_fit_splits_what_is_asked_for():
     run("""
 import warnings; warnings.simplefilter("ignore")
@@ -218,6 +222,7 @@ for start in ("random", "spectral"):
 """)
 
 
+@pytest.mark.slow
 def test_a_split_run_goes_on_wherever(tmp_path):
     run(f"""
 import warnings; warnings.simplefilter("ignore")

@@ -216,6 +216,7 @@ np.testing.assert_allclose(many.W, few.W, rtol=1e-2, atol=1e-4)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["0", "1"])
 def test_several_devices_give_what_one_gives(kernel, cached):
     if kernel == "1" and not native.available():

@@ -18,7 +18,7 @@ def blocks(rng, num_words=30, num_topics=3):
     return W / W.sum(axis=1, keepdims=True)
 
 
-@given(seed=st.integers(0, 2**32 - 1), num_topics=st.integers(1, 7))
+@given(seed=st.integers(0, 2**32 - 1), num_topics=st.sampled_from([1, 3, 7]))
 def test_columns_are_sums_of_columns(seed, num_topics):
     rng = np.random.default_rng(seed)
     W = rng.dirichlet(np.ones(7), 12)

@@ -245,6 +245,7 @@ def test_runs_are_to_the_bit_what_solve_gives(step, over_relaxation, monkeypatch
     np.testing.assert_array_equal(best[winner].W, alone[winner].W)
 
 
+@pytest.mark.slow
 def test_several_devices_share_the_starts(tmp_path):
     code = f"""
 import jax
@@ -255,9 +256,9 @@ from problems import pair, random_S
 S = random_S(np.random.default_rng(3), 30)
 options = dict(num_topics=4, key=5, restarts=7, max_steps=300, progress=False)
 seen = set()
-from dcdjax.fitting import scheduler
-advance = scheduler._advance
-scheduler._advance = lambda state, *a, **k: (seen.add(state.W.device), advance(state, *a, **k))[1]
+from dcdjax.solvers import full_batch
+advance = full_batch.advance
+full_batch.advance = lambda state, *a, **k: (seen.add(state.W.device), advance(state, *a, **k))[1]
 many = dcdjax.fit(S, **options)
 assert seen == set(jax.devices()), seen
 one = dcdjax.fit(S, **options, devices=jax.devices()[1:2])
@@ -309,6 +310,7 @@ def test_coarse_and_fine_topics_of_the_same_words():
     np.testing.assert_array_equal(one.W, fit(S, num_topics=3, key=0, tol=1e-2, progress=False).W)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_spectrum_is_compiled_waits():
     """JAX would go on unseen, and crash when Python ends."""
     code = """
@@ -330,6 +332,7 @@ except KeyboardInterrupt:
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_key_may_lie_on_another_device():
     code = """
 import jax, numpy as np
@@ -663,6 +666,7 @@ def test_an_interruption_before_the_first_step_is_one(stage):
         fit(sentences(), num_topics=3, key=0, progress=interrupt)
 
 
+@pytest.mark.slow
 def test_fit_works_where_no_signal_arrives(tmp_path):
     # Only the main thread may set what is done upon a signal.
     code = (

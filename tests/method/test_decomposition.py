@@ -231,6 +231,7 @@ def test_zeros_in_W_do_no_harm(dtype):
     assert (np.asarray(out) >= decomposition.smallest_weight(dtype)).all()
 
 
+@pytest.mark.slow
 def test_float32_objective_at_five_million_nonzeros():
     rng = np.random.default_rng(10)
     num_words, num_topics, half = 20_000, 20, 2_600_000

@@ -155,6 +155,7 @@ def test_penalized_objective_never_rises(eta, dtype):
         assert error <= 200 * np.finfo(dtype).eps * scale
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(problems(), st.floats(-3, 3), st.sampled_from([0.0, 0.01, 1.0]))
 def test_the_same_of_any_problem(given_problem, exponent, rho):
@@ -168,6 +169,7 @@ def test_the_same_of_any_problem(given_problem, exponent, rho):
     assert abs(history[0] - penalized(on_simplex, S, alpha, rho)) <= 1e-12 * scale
 
 
+@pytest.mark.slow
 def test_over_relaxed_steps_are_judged_with_the_penalty(monkeypatch):
     """Over-relaxation made harmful to the penalty alone: every such step leads to few topics a word."""
     W, S = problem()
@@ -389,6 +391,7 @@ def test_several_concentrations_at_once():
     np.testing.assert_allclose(together, alone, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_split_is_single():
     run(
         """

@@ -336,6 +336,7 @@ np.testing.assert_allclose(choice.losses[0.5], expected, rtol=1e-9)
 """
 
 
+@pytest.mark.slow
 def test_several_devices_give_what_one_gives(cached):
     done = subprocess.run(
         [sys.executable, "-c", SEVERAL.format(tests=os.path.dirname(__file__))],

@@ -108,6 +108,7 @@ def test_it_converges_where_S_is_clear():
     assert np.isnan(found.history.objective[int(found.num_steps) + 1 :]).all()
 
 
+@pytest.mark.slow
 def test_a_few_epochs_are_ahead_of_as_many_steps():
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(6), 50)
@@ -228,6 +229,7 @@ for found in shared:
 """
 
 
+@pytest.mark.slow
 def test_devices_share_the_work():
     code = _ON_DEVICES.format(tests=str(Path(__file__).parents[1]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

@@ -54,6 +54,7 @@ def one_program(monkeypatch):
     monkeypatch.setattr(pruning, "prepare", stored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "inside", "outside", "dtype"),
     [(FOUR, 4.0, 0.4, np.float32), (EIGHT, 6.0, 0.2, np.float32), (FOUR, 20.0, 4.0, np.float64)],
@@ -80,6 +81,7 @@ def test_one_group_is_one_topic(one_program):
         assert pruning.prune(start(seed, 40, 3), S, relevance=2.0).W.shape[1] == 1
 
 
+@pytest.mark.slow
 def test_more_relevance_leaves_fewer(one_program):
     S, _ = planted(0, FOUR, 4.0, 0.4)
     W = start(0, len(S), 12)

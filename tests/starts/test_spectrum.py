@@ -115,6 +115,7 @@ def test_a_spectral_start_sees_the_groups():
     assert found >= 4
 
 
+@pytest.mark.slow
 def test_a_spectral_start_is_ahead_of_a_random_one():
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(10), 20)

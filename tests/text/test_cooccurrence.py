@@ -294,6 +294,7 @@ def test_a_file_that_holds_no_counts(tmp_path):
         cooccurrence.load(tmp_path / "C.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells how much memory is used")
 def test_memory_stays_within_its_budget():
     """In memory, this would take 0.85 GB; the file mapped for the result is none of the process's own."""
