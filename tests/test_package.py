@@ -49,6 +49,7 @@ def test_readme_is_short():
     assert len(README.read_text().split()) <= 900
 
 
+@pytest.mark.slow
 def test_readme_ten_lines_learn_and_answer(tmp_path, cached):
     [code] = blocks(README)
     assert len(code.strip().splitlines()) <= 10
@@ -66,6 +67,7 @@ def test_readme_ten_lines_learn_and_answer(tmp_path, cached):
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
 
 
+@pytest.mark.slow
 def test_pages_run_as_they_are(tmp_path, cached):
     # The block of method.md is a formula, which has its own test.
     pages = {page.name: "\n".join(blocks(page)) for page in PAGES[1:] if page.name != "method.md"}

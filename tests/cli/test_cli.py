@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from commands import called, dcdjax_command, run
-from problems import THEMES, sentences
+from problems import THEMES, sentences, slow
 
 import dcdjax
 from dcdjax import Embedding, report
@@ -137,7 +137,7 @@ def large(folder):
     return ("--matrix", folder / "large.npz", "--topics", 50, "--tol", 0, "--max-steps", 100_000)
 
 
-@pytest.mark.parametrize("presses", [1, 2, 3])
+@pytest.mark.parametrize("presses", [slow(1), slow(2), 3])
 def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
     # Says when it has taken its first step: well before, nothing could be kept.
     code = (

@@ -63,7 +63,8 @@ def test_rounds_hold_each_nonzero_once(num_words, num_devices):
     np.testing.assert_allclose(found, S / 2)
 
 
-@pytest.mark.parametrize("native", [pytest.param("0", marks=pytest.mark.slow), "1"])
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["0", "1"])
 def test_the_same_as_on_one_device(native):
     run(
         """

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from problems import random_S
+from problems import random_S, slow
 
 from dcdjax import fit
 from dcdjax.cli import main
@@ -115,11 +115,11 @@ def corpus(tmp_path_factory):
         {},
         {"over_relaxation": 1.0, "start": "random"},
         {"step": "relaxed", "over_relaxation": 1.0},
-        {"step": "relaxed", "dtype": jnp.float64},
+        slow({"step": "relaxed", "dtype": jnp.float64}),
         {"num_topics": (2, 4), "combine": "consensus"},
-        {"combine": "best"},
-        {"combine": "reduced"},
-        {"tol": 0.05, "max_steps": 200},
+        slow({"combine": "best"}),
+        slow({"combine": "reduced"}),
+        slow({"tol": 0.05, "max_steps": 200}),
     ],
     ids=str,
 )
@@ -422,6 +422,7 @@ def writer(path, prelude="") -> Any:
     return subprocess.Popen([sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_killed_while_it_writes_the_last_one_is_whole(tmp_path):
     generator = random.Random(5)
     last = 0
@@ -801,6 +802,7 @@ def test_a_limit_that_the_system_sets(tmp_path):
     assert number_in(tmp_path) == 4
 
 
+@pytest.mark.slow
 def test_a_file_system_that_is_full(tmp_path):
     """A tiny one of our own: full in the middle of a run, and before one."""
     enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]

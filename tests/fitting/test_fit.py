@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from problems import THEMES, pair, random_S, sentences
+from problems import THEMES, pair, random_S, sentences, slow
 
 import dcdjax
 from dcdjax import Embedding, fit, similarity
@@ -121,6 +121,7 @@ def test_the_paper_is_a_preset():
     assert exact.record["settings"]["step"] == "exact"
 
 
+@pytest.mark.slow
 def test_without_a_number_of_topics_there_are_coarse_and_fine_ones():
     rng = np.random.default_rng(0)
     text = [" ".join(f"w{n}" for n in rng.integers(60 * (line % 50), 60 * (line % 50) + 60, 40))
@@ -227,8 +228,10 @@ def test_float64_where_asked_for(learned):
 SOLVING = {"step": "exact", "tol": 1e-3, "max_steps": 60, "over_relaxation": 1.9}
 
 
-@pytest.mark.parametrize("step", ["exact", "relaxed"])
-@pytest.mark.parametrize("over_relaxation", [1.0, 1.9])
+@pytest.mark.parametrize(
+    ("step", "over_relaxation"),
+    [("exact", 1.9), slow("exact", 1.0), slow("relaxed", 1.0), slow("relaxed", 1.9)],
+)
 def test_runs_are_to_the_bit_what_solve_gives(step, over_relaxation, monkeypatch):
     monkeypatch.setattr(scheduler, "_SECONDS_PER_CHUNK", 1e-9)  # a step at a time
     S = similarity.from_matrix(random_S(np.random.default_rng(3), 20))
@@ -400,6 +403,7 @@ def test_nothing_is_shown_where_nobody_looks(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_bars_are_shown_on_a_terminal():
     fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))
     parent, child = pty.openpty()

@@ -15,7 +15,7 @@ import scipy.special
 from eight_devices import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import blocks, full_pair, problems, random_S, random_W
+from problems import blocks, full_pair, problems, random_S, random_W, slow
 
 from dcdjax import Status, prepare, solve, solve_restarts
 from dcdjax.devices import native
@@ -351,7 +351,7 @@ def test_nothing_converges_before_the_last_concentration():
 # --- Elsewhere --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alphas", [0.5, [5.0, 2.0, 0.5]])
+@pytest.mark.parametrize("alphas", [0.5, slow([5.0, 2.0, 0.5])])
 def test_jit_is_no_jit(alphas):
     W, S = problem()
     layout = prepare(S, dtype=np.float64, devices=jax.devices()[:1])

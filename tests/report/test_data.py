@@ -214,6 +214,7 @@ def test_the_library_is_as_it_was_published():
 D3 = "912111098ea99503a6f4967361d2bbdc9dbf58cf9c678c8e27e5b02d1a07f0c1"
 
 
+@pytest.mark.slow
 def test_a_page_of_20_000_words_and_200_topics_has_less_than_5_MB():
     rng = np.random.default_rng(0)
     W = rng.standard_gamma(0.05, (20_000, 200)).astype(np.float32) + np.float32(1e-6)

@@ -136,7 +136,7 @@ def test_objective_never_rises(step, eta, dtype):
         assert (np.asarray(solution.objective) < history[:, 0]).all()
 
 
-@pytest.mark.parametrize("step", ["exact", "relaxed"])
+@pytest.mark.parametrize("step", ["relaxed", slow("exact")])
 def test_a_step_too_far_is_refused_and_the_exact_one_taken(monkeypatch, step):
     """Over-relaxation made harmful: every over-relaxed step now leads back to the uniform W."""
     W, _, sparse = sparse_problem(seed=3, num_topics=5)
@@ -364,7 +364,7 @@ def test_a_dying_topic_stays_finite(step, dtype, weight):
 # --- Properties that cross rooms --------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(problem=problems(), exponent=st.integers(-20, 20), seed=st.integers(0, 99))
 def test_permuting_scaling_and_padding_change_nothing(problem, exponent, seed):
     W, S = problem

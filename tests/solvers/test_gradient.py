@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse
 from jax import lax
 from jax.typing import DTypeLike
-from problems import blocks, pair, random_S, random_W
+from problems import blocks, pair, random_S, random_W, slow
 
 from dcdjax import Status, objective
 from dcdjax import solve as solve_exactly
@@ -229,7 +229,7 @@ def test_history_says_what_happened():
 
 
 @pytest.mark.parametrize(
-    ("divergence", "dtype", "rate"), [(kl, np.float32, 3e38), (squared, np.float64, np.nan)]
+    ("divergence", "dtype", "rate"), [(kl, np.float32, 3e38), slow(squared, np.float64, np.nan)]
 )
 def test_an_absurd_rate_leaves_the_last_finite_W(divergence, dtype, rate):
     W, _, sparse = sparse_problem(dtype=dtype)
@@ -348,6 +348,7 @@ def test_several_devices_give_what_one_gives(cached):
 # --- Which divergence -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_order_that_predicts_best_is_chosen():
     W, _, _ = sparse_problem(dtype=np.float32)
     rng = np.random.default_rng(0)

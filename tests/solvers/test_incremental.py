@@ -183,6 +183,7 @@ def test_one_trace_per_shape(monkeypatch):
         incremental.solve(W, batches, key=0, max_epochs=2)
 
 
+@pytest.mark.slow
 def test_inside_jit():
     W, S, batches = problem()
     options = {"tol": 0.0, "max_epochs": 2}

@@ -9,7 +9,7 @@ import oracle
 import pytest
 import scipy.sparse
 from jax.typing import DTypeLike
-from problems import pair
+from problems import pair, slow
 
 from dcdjax import prepare, similarity
 from dcdjax.devices.layout import Layout, Nonzeros
@@ -68,12 +68,14 @@ def test_planted_number_is_found(one_program, sizes, inside, outside, dtype):
     assert right >= 9
 
 
+@pytest.mark.slow
 def test_the_right_number_stays(one_program):
     for seed in range(3):
         S, group = planted(seed, FOUR, 4.0, 0.4)
         assert agrees(pruning.prune(start(seed, len(S), 4), S).W, group)
 
 
+@pytest.mark.slow
 def test_one_group_is_one_topic(one_program):
     """At a relevance of 2; at 1, of smaller counts or fewer words, topics that fit noise are left."""
     for seed in range(3):
@@ -89,7 +91,7 @@ def test_more_relevance_leaves_fewer(one_program):
     assert left[0] > left[1] == 4 > left[2]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, slow(np.float64)])
 def test_what_is_returned(one_program, dtype):
     S, _ = planted(0, FOUR, 4.0, 0.4)
     W = start(0, len(S), 12, dtype)
@@ -119,6 +121,7 @@ def test_shapes_stay_while_it_solves(one_program):
     assert programs[0] == programs[1] == programs[2]
 
 
+@pytest.mark.slow
 def test_S_in_any_form():
     S, _ = planted(0, FOUR, 4.0, 0.4)
     W = start(0, len(S), 8)
@@ -184,6 +187,7 @@ def test_other_bad_arguments_are_named(name, wrong):
         pruning.prune(**arguments)
 
 
+@pytest.mark.slow
 def test_an_S_without_noise():
     """Of which the noise, a difference, may be below zero by a rounding error."""
     for size in (5, 8, 11, 15):

@@ -69,6 +69,7 @@ def test_concentration_is_how_even_the_rows_are():
     assert largest[0] > 0.6 > largest[1] > 0.2 > largest[2]
 
 
+@pytest.mark.slow
 def test_dirichlet_has_the_variance_of_a_dirichlet():
     W = initialize.dirichlet(jax.random.key(3), 20_000, 4, concentration=2.0, dtype=jnp.float64)
     mean, total = 1 / 4, 4 * 2.0

@@ -270,6 +270,7 @@ assert not {"numpy", "scipy", "jax"} & set(sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_this_installation():
     def build(seed):
         environment = {**os.environ, "PYTHONHASHSEED": seed}

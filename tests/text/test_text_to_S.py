@@ -167,6 +167,7 @@ def test_saved_on_the_way(tmp_path):
         cooccurrence.load(tmp_path / "S.safetensors")
 
 
+@pytest.mark.slow
 def test_sinkhorn_on_real_text(data):
     """In headings such as "= Title =", rare words have no neighbor but "=": no scaling without a diagonal."""
     counts = count(data / "wikitext-2" / "train.txt.gz", max_words=20_000)
