@@ -24,28 +24,41 @@ if TYPE_CHECKING:
     from dcdjax.text.cooccurrence import Counts, count
     from dcdjax.util import progress
 
-# The public modules, and the other public names, each with the module that holds it.
+# Where each public module and each other public name is defined.
 _MODULES = {
-    path.rpartition(".")[2]: path
-    for path in (
-        *("dcdjax.devices.processes", "dcdjax.evaluation", "dcdjax.method.divergences", "dcdjax.report"),
-        *("dcdjax.similarity", "dcdjax.similarity.weighting", "dcdjax.solvers.gradient"),
-        *("dcdjax.solvers.incremental", "dcdjax.solvers.pruning", "dcdjax.starts.initialize"),
-        *("dcdjax.text.cooccurrence", "dcdjax.text.datasets", "dcdjax.util.progress"),
-    )
+    "cooccurrence": "dcdjax.text.cooccurrence",
+    "datasets": "dcdjax.text.datasets",
+    "divergences": "dcdjax.method.divergences",
+    "evaluation": "dcdjax.evaluation",
+    "gradient": "dcdjax.solvers.gradient",
+    "incremental": "dcdjax.solvers.incremental",
+    "initialize": "dcdjax.starts.initialize",
+    "processes": "dcdjax.devices.processes",
+    "progress": "dcdjax.util.progress",
+    "pruning": "dcdjax.solvers.pruning",
+    "report": "dcdjax.report",
+    "similarity": "dcdjax.similarity",
+    "weighting": "dcdjax.similarity.weighting",
 }
 _NAMES = {
-    name: path
-    for path, names in {
-        "dcdjax.devices.preparation": "prepare",
-        "dcdjax.embedding.embedding": "Embedding",
-        "dcdjax.fitting.fit": "fit",
-        "dcdjax.method.decomposition": "divergence lagrangian multipliers objective update",
-        "dcdjax.solvers.full_batch": "solve solve_restarts",
-        "dcdjax.solvers.result": "Solution SolverError Status best consensus raise_on_failure",
-        "dcdjax.text.cooccurrence": "Counts count",
-    }.items()
-    for name in names.split()
+    "Counts": "dcdjax.text.cooccurrence",
+    "Embedding": "dcdjax.embedding.embedding",
+    "Solution": "dcdjax.solvers.result",
+    "SolverError": "dcdjax.solvers.result",
+    "Status": "dcdjax.solvers.result",
+    "best": "dcdjax.solvers.result",
+    "consensus": "dcdjax.solvers.result",
+    "count": "dcdjax.text.cooccurrence",
+    "divergence": "dcdjax.method.decomposition",
+    "fit": "dcdjax.fitting.fit",
+    "lagrangian": "dcdjax.method.decomposition",
+    "multipliers": "dcdjax.method.decomposition",
+    "objective": "dcdjax.method.decomposition",
+    "prepare": "dcdjax.devices.preparation",
+    "raise_on_failure": "dcdjax.solvers.result",
+    "solve": "dcdjax.solvers.full_batch",
+    "solve_restarts": "dcdjax.solvers.full_batch",
+    "update": "dcdjax.method.decomposition",
 }
 __all__ = sorted(_MODULES | _NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -86,7 +86,7 @@ def _run(chosen: argparse.Namespace) -> int:
         if os.environ.get("DCDJAX_TRACEBACK"):
             raise
         _say(chosen.command, str(error) or type(error).__name__)
-        from dcdjax.devices.rendezvous import ProcessError
+        from dcdjax.devices.processes import ProcessError
 
         return _LOST if isinstance(error, ProcessError) else 2
     return code

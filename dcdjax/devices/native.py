@@ -30,22 +30,22 @@ from jaxtyping import Array, Float, Int
 from dcdjax.method.decomposition import Sums, Weights
 from dcdjax.util.files import atomic_write, cache_folder
 
-_TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
+TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
 _STEP = "dcdjax_exact_step_f32"
 
 # Not -ffast-math: the solver relies on NaN, and the start-up code of that flag flushes subnormal numbers in
 # all threads. -fno-trapping-math lets the compiler vectorize loops with conditions.
-_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread",
+FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread",
           "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")  # fmt: skip
 # First for this very processor. A compiler that does not know the flag builds for any processor of its kind.
 _PROCESSOR_FLAGS = (("-march=native",), ())
-_BUILD_SECONDS = 60
+BUILD_SECONDS = 60
 _NO_COMPILER = "No C compiler is found: neither $CC nor cc, gcc, clang, nor the Python package ziglang."
 
 _lock = threading.Lock()
 
 
-class _BuildError(Exception):
+class BuildError(Exception):
     """Signal that a compiler made no usable library; the message is that of the compiler."""
 
 
@@ -92,7 +92,7 @@ def segments_pass(
       ValueError: naming the argument, if W is not float32 or float64, or num_threads is below 1.
       RuntimeError: if the kernel is not `available`.
     """
-    target = _TARGETS.get(jnp.dtype(W.dtype).name)
+    target = TARGETS.get(jnp.dtype(W.dtype).name)
     if target is None:
         raise ValueError(f"W must be float32 or float64, got {W.dtype}")
     if num_threads < 1:
@@ -134,24 +134,25 @@ def _kernel(target: str, results: Any) -> Callable[..., Any]:
 
 def _load_once() -> tuple[bool, str]:
     with _lock:  # `functools.cache` alone would let two threads build
-        return _try_to_load()
+        return try_to_load()
 
 
 @functools.cache
-def _try_to_load() -> tuple[bool, str]:
+def try_to_load() -> tuple[bool, str]:
+    """Build and load the kernel. Return whether that worked, and a sentence that says why."""
     if os.environ.get("DCDJAX_NATIVE") == "0":
         return False, "It is switched off by the environment variable DCDJAX_NATIVE=0."
     if sys.platform == "win32":
         return False, "It is not built on Windows."
     failures = []
     try:
-        for compiler in _compilers():
+        for compiler in find_compilers():
             try:
-                library, version = _load_library(compiler)
-            except _BuildError as error:
+                library, version = load_library(compiler)
+            except BuildError as error:
                 failures.append(f"{shlex.join(compiler)}: {error}")
                 continue
-            for target in (*_TARGETS.values(), _STEP):
+            for target in (*TARGETS.values(), _STEP):
                 jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library[target]), platform="cpu")
             return True, f"It is in use, built by {version}."
     except Exception as error:  # the package works without the kernel, so no error may stop it
@@ -159,7 +160,7 @@ def _try_to_load() -> tuple[bool, str]:
     return False, f"It cannot be built: {'; '.join(failures)}" if failures else _NO_COMPILER
 
 
-def _compilers() -> Iterator[list[str]]:
+def find_compilers() -> Iterator[list[str]]:
     """Yield the compilers to try in turn. If $CC names one, no other is tried."""
     if chosen := shlex.split(os.environ.get("CC", "")):
         yield chosen
@@ -180,23 +181,23 @@ def _has_developer_tools() -> bool:
     try:
         _run(["/usr/bin/xcode-select", "-p"], Path(tempfile.gettempdir()))
         return True
-    except _BuildError:
+    except BuildError:
         return False
 
 
-def _load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
+def load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
     """Load the library from the cache, or build it. Return the library and the version of its compiler."""
     source = importlib.resources.files("dcdjax.devices").joinpath("native.c").read_bytes()
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_bytes()
     with tempfile.TemporaryDirectory(prefix="dcdjax-") as temporary:
         version = _run([*compiler, "--version"], Path(temporary)).stdout
         name = (version.decode(errors="replace").splitlines() or ["an unnamed compiler"])[0]
-        parts = (source, repr((_FLAGS, _PROCESSOR_FLAGS)).encode(), version, header, _processor())
+        parts = (source, repr((FLAGS, _PROCESSOR_FLAGS)).encode(), version, header, processor())
         key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
         # The name of a file ends in its checksum, because loading a damaged library crashes the process.
         folder = cache_folder() / "native"
         for path in sorted(folder.glob(f"{key}-*.so")):
-            with suppress(OSError, _BuildError):
+            with suppress(OSError, BuildError):
                 if path.stem == f"{key}-{_checksum(path.read_bytes())}":
                     return _open_library(path), name
         built = _build(compiler, source, Path(temporary))
@@ -206,7 +207,7 @@ def _load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
             with atomic_write(path) as file:
                 file.write(content)
             return _open_library(path), name
-        except (OSError, _BuildError):  # no permission to write there, or to run files there
+        except (OSError, BuildError):  # no permission to write there, or to run files there
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             return _open_library(built), name
@@ -215,25 +216,25 @@ def _load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
 def _open_library(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
-        for target in (*_TARGETS.values(), _STEP):
+        for target in (*TARGETS.values(), _STEP):
             library[target]
     except (OSError, AttributeError) as error:
-        raise _BuildError(f"what it built cannot be loaded: {error}") from error
+        raise BuildError(f"what it built cannot be loaded: {error}") from error
     return library
 
 
 def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
     code, built = folder / "native.c", folder / "native.so"
     code.write_bytes(source)
-    command = [*compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", str(code), "-o", str(built), "-lm"]
+    command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(code), "-o", str(built), "-lm"]
     failures = []
     for flags in _PROCESSOR_FLAGS:
         try:
             _run([*command, *flags], folder)
             if built.is_file():
                 return built
-            failures.append(_BuildError("no library, and no complaint"))
-        except _BuildError as error:
+            failures.append(BuildError("no library, and no complaint"))
+        except BuildError as error:
             failures.append(error)
     raise failures[-1]
 
@@ -241,15 +242,15 @@ def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
     # zig would fill a cache in the home folder. Here the cache is removed with the temporary folder.
     caches = {name: str(folder) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": _BUILD_SECONDS}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": BUILD_SECONDS}
     environment = {**os.environ, "LC_ALL": "C", **caches}
     try:
         done = subprocess.run(command, env=environment, **options)  # noqa: S603, the user's own compiler
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _BuildError(str(error)) from error
+        raise BuildError(str(error)) from error
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()[:3]
-        raise _BuildError(" / ".join(lines) or f"exit code {done.returncode} without a word")
+        raise BuildError(" / ".join(lines) or f"exit code {done.returncode} without a word")
     return done
 
 
@@ -257,7 +258,7 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _processor() -> bytes:
+def processor() -> bytes:
     """Describe the processor's instructions, because machines that share a home folder may differ in them."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()

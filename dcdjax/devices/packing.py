@@ -31,7 +31,7 @@ WINDOW = 1024
 
 # Tiles may take as much memory as S itself (a value and an index for each nonzero), but always this many
 # bytes, so that a small S has tiles too.
-_MIN_TILE_BYTES = 1 << 24
+MIN_TILE_BYTES = 1 << 24
 
 # On the CPU, JAX takes an array over without a copy if it begins at a multiple of this many bytes.
 _ALIGNMENT = 64
@@ -105,7 +105,7 @@ def pack(
       Tiles, sorted by row and column, and segments. Each nonzero of S is in one of them.
     """
     size = min(tile_size, matrix.shape[0])
-    max_bytes = max(matrix.nnz * (dtype.itemsize + 4), _MIN_TILE_BYTES)
+    max_bytes = max(matrix.nnz * (dtype.itemsize + 4), MIN_TILE_BYTES)
     strips = tiling.cut_strips(matrix, size)
     chosen = tiling.choose_tiles(
         matrix,

@@ -25,7 +25,7 @@ _AXIS = "devices"
 _REPLICATED = PartitionSpec()
 _SPLIT = PartitionSpec(_AXIS)
 # Bytes to gather from all processes at a time.
-_CHUNK_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 26
 
 
 def checked_devices(devices: Any) -> list[Any]:
@@ -123,7 +123,7 @@ def to_host(array: Any) -> np.ndarray:
         return np.asarray(array)
     # A few columns at a time: the gathered columns pass through every device, which may lack memory for all.
     num_columns = array.shape[-1]
-    width = max(1, min(num_columns, _CHUNK_BYTES * num_columns // array.nbytes))
+    width = max(1, min(num_columns, CHUNK_BYTES * num_columns // array.nbytes))
     whole = np.empty(array.shape, array.dtype)
     for begin in range(0, num_columns, width):
         begin = min(begin, num_columns - width)  # the last chunk begins earlier: one size to compile for

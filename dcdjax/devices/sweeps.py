@@ -100,7 +100,7 @@ def _sweep_segments(
     sums: Sweep, W: Array, W_over_s: Array, piece: Any, layout: Layout, entries: Entries
 ) -> Sweep:
     if not _is_native(layout, entries):
-        return _add_segments(sums, W, W_over_s, piece, layout.kind.block_bytes, entries)
+        return add_segments(sums, W, W_over_s, piece, layout.kind.block_bytes, entries)
     arrays = (piece.parts, piece.rows, piece.columns, piece.values)
     factor = W_over_s if entries is likelihood else None
     return Sweep(*native.segments_pass(W, factor, *arrays, num_threads=layout.num_threads))
@@ -131,7 +131,7 @@ def _add_tiles(sums: Sweep, W: Array, W_over_s: Array, tiles: Any, entries: Entr
     return Sweep(ZW=ZW, log_likelihood=sums.log_likelihood + jnp.sum(log_likelihoods))
 
 
-def _add_segments(
+def add_segments(
     sums: Sweep, W: Array, W_over_s: Array, segments: Any, block_bytes: int, entries: Entries
 ) -> Sweep:
     """Add a block of segments at a time. Their rows of W are gathered once for both products."""

@@ -13,7 +13,7 @@ import scipy.sparse
 from dcdjax.util.parallel import in_order
 
 # Approximate number of nonzeros of a strip.
-_STRIP_NONZEROS = 1 << 17
+STRIP_NONZEROS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def cut_strips(matrix: scipy.sparse.csr_array, size: int) -> list[Strip]:
     """Cut all rows of S into strips with about equally many nonzeros. No strip reaches into two blocks."""
     num_words, indptr = matrix.shape[0], matrix.indptr
     blocks = np.append(np.arange(0, num_words, size), num_words)
-    bounds = np.union1d(blocks, np.searchsorted(indptr, np.arange(0, matrix.nnz, _STRIP_NONZEROS))).tolist()
+    bounds = np.union1d(blocks, np.searchsorted(indptr, np.arange(0, matrix.nnz, STRIP_NONZEROS))).tolist()
     return [
         Strip(block=a // size, rows=slice(a, b), entries=slice(int(indptr[a]), int(indptr[b])))
         for a, b in itertools.pairwise(bounds)

@@ -26,9 +26,9 @@ from dcdjax.util.progress import Progress
 
 # Seconds that a chunk of steps should take: short enough for a bar that moves, long enough that the return to
 # the host costs nothing. A single step may take longer.
-_SECONDS_PER_CHUNK = 0.25
+SECONDS_PER_CHUNK = 0.25
 # A chunk has at most this many times the steps of the last one: the first steps do not tell the speed well.
-_GROWTH = 4
+MAX_GROWTH = 4
 # Seconds between checks whether a chunk is done. Python handles Ctrl-C only while it does not wait in JAX.
 _SECONDS_PER_CHECK = 0.002
 
@@ -71,7 +71,7 @@ def solve_all(
     left = sorted(set(range(len(starts))) - set(solutions), key=lambda number: (number not in states, number))
     schedule = _Schedule(
         waiting=deque((number, states.get(number, starts[number])) for number in left),
-        workers=[_Worker(layout, max_steps, tol, solver) for layout in layouts[: len(starts)]],
+        workers=[Worker(layout, max_steps, tol, solver) for layout in layouts[: len(starts)]],
         solutions=solutions,
         max_steps=max_steps,
         only_best=only_best,
@@ -113,7 +113,7 @@ class _Schedule:
     """The starts that wait, the workers, and the solutions so far."""
 
     waiting: deque[tuple[int, Callable[[], Array] | State]]
-    workers: list["_Worker"]
+    workers: list["Worker"]
     solutions: dict[int, Solution]
     max_steps: int
     only_best: bool
@@ -140,8 +140,8 @@ class _Schedule:
             worker.wait()
         seconds_per_step = (time.perf_counter() - began) / self.chunk
         if not idle:  # an idle worker has just compiled
-            size = int(_SECONDS_PER_CHUNK / seconds_per_step)
-            self.chunk = max(1, min(_GROWTH * self.chunk, size))
+            size = int(SECONDS_PER_CHUNK / seconds_per_step)
+            self.chunk = max(1, min(MAX_GROWTH * self.chunk, size))
         remark = _remark(busy)
         ended = [worker for worker in busy if worker.ended]
         for worker in ended:
@@ -200,8 +200,8 @@ class _Schedule:
 
 
 @dataclass
-class _Worker:
-    """A layout with the start that it works on."""
+class Worker:
+    """Take the steps of one start at a time on one layout."""
 
     layout: Layout
     max_steps: int
@@ -217,13 +217,16 @@ class _Worker:
 
     @property
     def busy(self) -> bool:
+        """Return whether the worker has a start."""
         return self.state is not None
 
     @property
     def ended(self) -> bool:
+        """Return whether the solver has stopped."""
         return self.status != Status.RUNNING or self.num_steps >= self.max_steps
 
     def take(self, number: int, start: Callable[[], Array] | State) -> None:
+        """Begin with a start, or continue from the state of an earlier run."""
         self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
         if isinstance(start, State):
             self.num_steps, self.state = int(start.num_steps), to_devices(start, self.layout)
@@ -253,6 +256,7 @@ class _Worker:
             self.state, self.next_state = new, None
 
     def solution(self) -> Solution:
+        """Return the solution so far, on the host."""
         assert self.state is not None
         solution = full_batch.finish(self.state, self.layout, step=self.solver["step"])
         solution = jax.device_get(solution._replace(W=self.layout.from_devices(solution.W)))
@@ -274,7 +278,7 @@ def to_devices(state: State, layout: Layout) -> State:
     return rest._replace(**rows)
 
 
-def _remark(workers: Sequence[_Worker]) -> str:
+def _remark(workers: Sequence[Worker]) -> str:
     objective = min(worker.objective for worker in workers)
     change = max(worker.change for worker in workers)
     return f"objective {objective:.4g}, change {change:.1g}"

@@ -35,7 +35,7 @@ from dcdjax.method.row_root import row_root
 
 # The rows of W that a chunk gathers should stay in a core's cache. Among sizes from 0.4 to 6.5 MB, 2 MB was
 # one of the fastest for r = 50 and r = 200; 26 MB took twice the time.
-_CHUNK_BYTES = 2**21
+CHUNK_BYTES = 2**21
 
 
 Weights = Float[Array, "words topics"]
@@ -92,7 +92,7 @@ def sweep(W: Weights, S_idx: Indices, S_val: Values, entries: Entries = likeliho
     """
     num_words, num_topics = W.shape
     num_nonzeros = S_val.shape[0]
-    chunk = min(num_nonzeros, max(1, _CHUNK_BYTES // (num_topics * W.dtype.itemsize)))
+    chunk = min(num_nonzeros, max(1, CHUNK_BYTES // (num_topics * W.dtype.itemsize)))
     W_over_s = W / jnp.sum(W, axis=0, keepdims=True)
     S_val = S_val.astype(W.dtype)
 

@@ -26,18 +26,18 @@ DistanceWeighting = Literal["flat", "linear", "harmonic"]
 
 # Bytes for each token of a chunk while its words are sorted: number and position, both as rows and as
 # columns, and two bytes of values.
-_BYTES_PER_TOKEN = 24
+BYTES_PER_TOKEN = 24
 # Bytes for each cell of a window: the word and its weight in Y, and at most one entry of the product, twice
 # while the product is sorted.
 _BYTES_PER_CELL = 12 + 2 * 16
 # Bytes for each word of the vocabulary in the product, and while the product is sorted.
 _BYTES_PER_WORD = 32
 # Bytes for each entry that DuckDB sums and sorts: 16 for the entry, the rest for hash table and sorting.
-_BYTES_PER_SUM = 96
-_LARGEST_INT32 = 2**31 - 1
+BYTES_PER_SUM = 96
+LARGEST_INT32 = 2**31 - 1
 _PIECE = 1 << 22
 # A block of rows has at least this many places, if memory allows.
-_LEAST_PLACES = 1 << 18
+LEAST_PLACES = 1 << 18
 # Sums of integers are exact in float64 up to 2^53. Harmonic weights are multiplied by the least common
 # multiple of the distances if a pair can still be counted 2^26 times.
 _LARGEST_SCALE = 2**27
@@ -122,7 +122,7 @@ def count_pairs(
     """
     window = len(weights.by_distance)
     num_places = line.size - 2 * window
-    per_chunk = max(1, memory // 4 // _BYTES_PER_TOKEN)
+    per_chunk = max(1, memory // 4 // BYTES_PER_TOKEN)
     chunks = [
         line[start : min(start + per_chunk, num_places) + 2 * window]
         for start in range(0, num_places, per_chunk)
@@ -163,7 +163,7 @@ def _counted(
     cells = 2 * window + 1
     # The product of a block also costs a pass over the vocabulary: a larger one gets larger blocks.
     workers = max(1, min(num_workers(), memory // 2 // (_BYTES_PER_WORD * num_words)))
-    at_once = max(_LEAST_PLACES, num_words // 4)
+    at_once = max(LEAST_PLACES, num_words // 4)
     at_once = max(1, min(at_once, memory // (workers + 1) // (cells * _BYTES_PER_CELL)))
     weight = np.concatenate([weights.by_distance[::-1], [1.0], weights.by_distance])
     blocks = _Blocks(num_words=num_words, window=window, at_once=at_once, tiled=np.tile(weight, at_once))
@@ -254,7 +254,7 @@ def _summed(database: SpillDatabase, lengths: np.ndarray, memory: int) -> Iterat
         "SELECT row, col, sum(value) AS value FROM {{pairs}} WHERE row >= {} AND row < {} "
         "GROUP BY row, col ORDER BY row, col"
     )
-    for words in _word_ranges(np.append(0, np.cumsum(lengths)), memory // _BYTES_PER_SUM):
+    for words in _word_ranges(np.append(0, np.cumsum(lengths)), memory // BYTES_PER_SUM):
         for batch in database.query(query.format(*words), memory=memory):
             rows, row_lengths = np.unique(batch["row"].to_numpy(), return_counts=True)
             yield _Part(rows, row_lengths, batch["col"].to_numpy(), batch["value"].to_numpy())
@@ -270,7 +270,7 @@ def _assembled(parts: Iterable[_Part], num_words: int, scale: float, memory: int
         values.append(part.values if scale == 1 else part.values / scale)
     indptr = np.cumsum(lengths)
     indices = columns.array()
-    if indptr[-1] > _LARGEST_INT32:
+    if indptr[-1] > LARGEST_INT32:
         # SciPy needs both index arrays in one dtype, and would copy the longer one in memory.
         wider = SpillArray(np.int64, memory // 3)
         for start in range(0, indices.size, _PIECE):

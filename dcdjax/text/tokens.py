@@ -19,7 +19,7 @@ from dcdjax.util.parallel import in_order
 from dcdjax.util.progress import Progress
 
 # Bytes searched at a time, so that the temporary arrays stay in the cache.
-_SLICE = 1 << 20
+SLICE_BYTES = 1 << 20
 # Memory for splitting a block, as a multiple of its size.
 _SPLITTING = 16
 
@@ -208,8 +208,8 @@ class _Splitter:
 def _starts(content: np.ndarray) -> np.ndarray:
     """Return the offsets at which pieces between blanks begin."""
     parts, after_cut = [np.empty(0, np.int32)], True
-    for at in range(0, content.size, _SLICE):
-        part = content[at : at + _SLICE]
+    for at in range(0, content.size, SLICE_BYTES):
+        part = content[at : at + SLICE_BYTES]
         is_cut = (part == ord(" ")) | _between(part, "\t", "\r")  # the characters of CUTS
         is_start = ~is_cut
         is_start[1:] &= is_cut[:-1]

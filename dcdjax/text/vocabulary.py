@@ -18,9 +18,9 @@ Outside = Literal["keep", "drop"]
 # Codes in an encoded corpus that are no word numbers.
 OUTSIDE, BREAK = -1, -2
 # Bytes for each distinct word in addition to its characters: string, dictionary entry and count.
-_BYTES_PER_WORD = 240
+BYTES_PER_WORD = 240
 # Tokens encoded at a time: arrays of this size are allocated fast.
-_PIECE = 1 << 18
+TOKENS_PER_PIECE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +58,14 @@ class Tokens:
           blocks: result of `tokens.read`.
           memory: bytes for words and tokens together. What does not fit goes to disk.
         """
-        self._memory = memory
+        self.memory = memory
         self._word_bytes = 0
         self._last_break = 0
         self.longest = 0  # tokens in the longest document
         self._spilled = SpillArray(np.int32, memory // 4)
         self._number = _numbered()
         self._counts = np.zeros(1 << 16, np.int64)
-        self._ends: list[int] = []  # positions in the tokens where generations end
+        self.generation_ends: list[int] = []  # positions in the tokens where generations end
         self._database: SpillDatabase | None = None
         self.num_tokens = 0
         try:
@@ -85,7 +85,7 @@ class Tokens:
         if len(self._number) > self._counts.size:
             self._counts = np.append(self._counts, np.zeros(2 * len(self._number), np.int64))
         self._counts[numbers] += np.bincount(block.codes, minlength=len(block.words))
-        self._word_bytes += (len(self._number) - known) * _BYTES_PER_WORD
+        self._word_bytes += (len(self._number) - known) * BYTES_PER_WORD
         self._word_bytes += sum(len(block.words[n]) for n in np.flatnonzero(numbers >= known).tolist())
         tokens = numbers[block.codes]
         if block.breaks.size:
@@ -96,7 +96,7 @@ class Tokens:
             tokens = np.insert(tokens, breaks, BREAK)
         self.num_tokens += block.codes.size
         self._spilled.append(tokens)
-        if self._word_bytes > self._memory // 2:
+        if self._word_bytes > self.memory // 2:
             self._end_generation()
 
     def _end_generation(self) -> None:
@@ -104,13 +104,13 @@ class Tokens:
             self._database = SpillDatabase()
         size = len(self._number)
         columns = {
-            "generation": np.full(size, len(self._ends), np.int32),
+            "generation": np.full(size, len(self.generation_ends), np.int32),
             "number": np.arange(size, dtype=np.int32),
             "word": pa.array([word.encode() for word in self._number], pa.binary()),
             "count": self._counts[:size],
         }
         self._database.add("words", pa.table(columns))
-        self._ends.append(self._spilled.size)
+        self.generation_ends.append(self._spilled.size)
         self._number = _numbered()
         self._word_bytes = 0
         self._counts[:] = 0
@@ -162,7 +162,7 @@ class Tokens:
         batches = database.query(
             f"SELECT word, sum(count)::BIGINT AS total FROM {{words}} GROUP BY word "  # noqa: S608, numbers only
             f"HAVING total >= {min_count:d} ORDER BY total DESC, word LIMIT {limit or 2**62:d}",
-            memory=self._memory,
+            memory=self.memory,
         )
         return [
             (word.decode(), total)
@@ -179,18 +179,18 @@ class Tokens:
         """
         number = {word: position for position, word in enumerate(vocabulary.words)}
         begin = 0
-        for generation, end in enumerate([*self._ends] or [self._tokens.size]):
+        for generation, end in enumerate([*self.generation_ends] or [self._tokens.size]):
             words = self._number if self._database is None else self._words_of(self._database, generation)
             # A break is -2, which NumPy takes as the last entry but one.
             numbers = np.array([*(number.get(word, OUTSIDE) for word in words), BREAK, OUTSIDE], np.int32)
-            for start in range(begin, end, _PIECE):
-                final = numbers[self._tokens[start : min(start + _PIECE, end)]]
+            for start in range(begin, end, TOKENS_PER_PIECE):
+                final = numbers[self._tokens[start : min(start + TOKENS_PER_PIECE, end)]]
                 yield final[final != OUTSIDE] if outside == "drop" else final
             begin = end
 
     def _words_of(self, database: SpillDatabase, generation: int) -> Iterator[str]:
         query = f"SELECT word FROM {{words}} WHERE generation = {generation:d} ORDER BY number"  # noqa: S608
-        for batch in database.query(query, memory=self._memory):
+        for batch in database.query(query, memory=self.memory):
             for word in batch["word"].to_pylist():
                 yield word.decode()
 

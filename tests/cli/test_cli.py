@@ -142,8 +142,8 @@ def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
     # Says when it has taken its first step: well before, nothing could be kept.
     code = (
         "import signal, sys; from dcdjax.cli import commands, main; from dcdjax.fitting import scheduler\n"
-        "wait, save = scheduler._Worker.wait, commands.save\n"
-        "scheduler._Worker.wait = lambda worker: (wait(worker), print('stepped', flush=True))\n"
+        "wait, save = scheduler.Worker.wait, commands.save\n"
+        "scheduler.Worker.wait = lambda worker: (wait(worker), print('stepped', flush=True))\n"
         f"again = lambda: [signal.raise_signal(signal.SIGINT) for _ in range({presses - 1})]\n"
         "commands.save = lambda *model: (again(), save(*model))\n"
         "sys.exit(main.main(sys.argv[1:]))"
@@ -172,8 +172,8 @@ def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
 def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus):
     code = (
         "import signal, sys; from dcdjax.cli import main; from dcdjax.fitting import scheduler\n"
-        "wait = scheduler._Worker.wait\n"
-        "scheduler._Worker.wait = lambda worker: (wait(worker), signal.raise_signal(signal.SIGTERM))\n"
+        "wait = scheduler.Worker.wait\n"
+        "scheduler.Worker.wait = lambda worker: (wait(worker), signal.raise_signal(signal.SIGTERM))\n"
         "sys.exit(main.main(sys.argv[1:]))"
     )
     before = Embedding.load(model).W
@@ -210,14 +210,14 @@ def test_ctrl_c_at_any_moment_is_no_crash(folder, large, seconds):
 
 
 def test_an_interruption_that_python_lost_is_heard():
-    from dcdjax.cli.terminal import Patience
+    from dcdjax.cli.terminal import InterruptOnce
 
-    with Patience(None) as patience:
-        patience.tell("solving", 1, 2, "steps")
+    with InterruptOnce(None) as interrupt:
+        interrupt.tell("solving", 1, 2, "steps")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            patience.tell("solving", 2, 2, "steps")
+            interrupt.tell("solving", 2, 2, "steps")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])

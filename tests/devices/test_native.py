@@ -403,7 +403,7 @@ print(native.available(), native.reason())
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache, and the folder of libraries in it; they are built hastily."""
-    monkeypatch.setattr(native, "_FLAGS", tuple(flag.replace("-O3", "-O0") for flag in native._FLAGS))
+    monkeypatch.setattr(native, "FLAGS", tuple(flag.replace("-O3", "-O0") for flag in native.FLAGS))
     monkeypatch.setenv("DCDJAX_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "native"
 
@@ -427,8 +427,8 @@ def script(path, text):
 
 
 def loaded(*compiler):
-    library, version = native._load_library(list(compiler))
-    assert all(library[target] for target in native._TARGETS.values())
+    library, version = native.load_library(list(compiler))
+    assert all(library[target] for target in native.TARGETS.values())
     return version
 
 
@@ -440,7 +440,7 @@ def test_no_compiler(tmp_path, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    found, why = native._try_to_load.__wrapped__()
+    found, why = native.try_to_load.__wrapped__()
     assert not found
     assert why.startswith("No C compiler is found")
 
@@ -453,7 +453,7 @@ def test_broken_compiler(cached):
 def test_compilers_that_do_not_compile(cache, tmp_path, monkeypatch):
     complains = script(tmp_path / "complains", 'printf "this compiler is\\nnot\\nwell\\nat all" >&2; exit 3')
     slow = script(tmp_path / "slow", "exec sleep 60")
-    monkeypatch.setattr(native, "_BUILD_SECONDS", 0.2)
+    monkeypatch.setattr(native, "BUILD_SECONDS", 0.2)
     for compiler, message in {
         "true": "true: no library, and no complaint",
         "/nonexistent/cc": "No such file",
@@ -462,7 +462,7 @@ def test_compilers_that_do_not_compile(cache, tmp_path, monkeypatch):
         f"{complains} 'unfinished": "ValueError: No closing quotation",
     }.items():
         monkeypatch.setenv("CC", compiler)
-        found, why = native._try_to_load.__wrapped__()
+        found, why = native.try_to_load.__wrapped__()
         assert not found
         assert why.startswith("It cannot be built: ")
         assert message in why
@@ -474,7 +474,7 @@ def test_the_next_compiler_has_its_turn(cache, tmp_path, monkeypatch):
     broken = script(tmp_path / "cc", "exit 1")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    first, second, *_ = native._compilers()
+    first, second, *_ = native.find_compilers()
     assert first == [broken]
     assert second != first
 
@@ -483,7 +483,7 @@ def test_a_library_that_cannot_be_loaded(cache, tmp_path, monkeypatch):
     write = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && echo rubbish > "$2"; shift; done'
     rubbish = script(tmp_path / "cc", write)
     monkeypatch.setenv("CC", rubbish)
-    found, why = native._try_to_load.__wrapped__()
+    found, why = native.try_to_load.__wrapped__()
     assert not found
     assert "cc: what it built cannot be loaded" in why
     assert not list(cache.rglob("*.so"))
@@ -528,7 +528,7 @@ def test_damaged_libraries_are_not_loaded(cache, tmp_path):
     for damaged in (whole[: len(whole) // 2], whole[:-1], b"not a library", b""):
         path.unlink()  # it is in use here, and must not change
         path.write_bytes(damaged)
-        with pytest.raises(native._BuildError, match="cannot"):
+        with pytest.raises(native.BuildError, match="cannot"):
             loaded(finds)
     loaded("cc")
     assert loaded(finds)
@@ -536,7 +536,7 @@ def test_damaged_libraries_are_not_loaded(cache, tmp_path):
 
 def test_another_processor_has_another_library(cache, monkeypatch):
     loaded("cc")
-    monkeypatch.setattr(native, "_processor", lambda: b"another")
+    monkeypatch.setattr(native, "processor", lambda: b"another")
     loaded("cc")
     assert len({path.name[:16] for path in cache.iterdir()}) == 2
 
@@ -551,9 +551,9 @@ def test_a_cache_that_cannot_be_written(cache, tmp_path, monkeypatch):
 
 def test_decided_once_by_all_threads(monkeypatch):
     calls = []
-    decided = native._try_to_load.__wrapped__
-    monkeypatch.setattr(native, "_compilers", lambda: calls.append(0) or time.sleep(0.05) or iter(()))
-    monkeypatch.setattr(native, "_try_to_load", functools.cache(decided))
+    decided = native.try_to_load.__wrapped__
+    monkeypatch.setattr(native, "find_compilers", lambda: calls.append(0) or time.sleep(0.05) or iter(()))
+    monkeypatch.setattr(native, "try_to_load", functools.cache(decided))
     with ThreadPoolExecutor(8) as pool:
         assert not any(pool.map(lambda _: native.available(), range(8)))
     assert len(calls) == 1

@@ -103,7 +103,7 @@ def test_tiles_are_where_S_is_dense():
 
 
 def test_tiles_take_no_more_memory_than_S(monkeypatch):
-    monkeypatch.setattr(packing, "_MIN_TILE_BYTES", 0)
+    monkeypatch.setattr(packing, "MIN_TILE_BYTES", 0)
     S = scipy.sparse.csr_array(np.kron(np.eye(20), np.ones((4, 4))) + np.eye(80, k=40) + np.eye(80, k=-40))
     tiles, segments = pack(S, cells_per_nonzero=1e6)
     assert 0 < tiles.values.nbytes <= S.nnz * 12

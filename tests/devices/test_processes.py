@@ -17,8 +17,8 @@ from problems import random_S
 
 import dcdjax
 from dcdjax import similarity
-from dcdjax.devices import processes, rendezvous
-from dcdjax.devices.rendezvous import ProcessError
+from dcdjax.devices import processes
+from dcdjax.devices.processes import ProcessError
 from dcdjax.fitting import fit as fitting
 
 
@@ -38,7 +38,7 @@ def met(*calls, port=None, timeout=10.0):
 
     def call(number, num_processes, rank):
         try:
-            rendezvous.wait_for_all("127.0.0.1", port, num_processes, rank, timeout)
+            processes.wait_for_all("127.0.0.1", port, num_processes, rank, timeout)
         except ProcessError as error:
             outcomes[number] = str(error)
 
@@ -89,7 +89,7 @@ def test_another_version(monkeypatch):
 
     def first():
         with pytest.raises(ProcessError) as raised:
-            rendezvous.wait_for_all("127.0.0.1", port, 2, 0, 10.0)
+            processes.wait_for_all("127.0.0.1", port, 2, 0, 10.0)
         outcome.append(str(raised.value))
 
     thread = threading.Thread(target=first)
@@ -197,7 +197,7 @@ def test_a_port_in_use():
     ],
 )
 def test_wrong_arguments(given, said, monkeypatch):
-    for name in processes._CLUSTERS:
+    for name in processes.CLUSTERS:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=said):
         processes.join(*given)
@@ -287,7 +287,7 @@ for array in (S.matrix.data, S.matrix.indices):
 asked, rows = [], similarity.Similarity.rows
 similarity.Similarity.rows = lambda self, first, step: asked.append((first, step)) or rows(self, first, step)
 from dcdjax.devices import sharding
-sharding._CHUNK_BYTES = processes._CHUNK_BYTES = 1000  # gathered and sent in several pieces
+sharding.CHUNK_BYTES = processes.CHUNK_BYTES = 1000  # gathered and sent in several pieces
 parts = dcdjax.prepare(S, dtype=np.float64)
 assert asked == [(rank, 2)], asked
 (segments,) = parts.pieces

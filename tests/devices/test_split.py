@@ -236,7 +236,7 @@ def until(most):
             raise KeyboardInterrupt
     return tell
 folder = {str(tmp_path)!r}
-scheduler._GROWTH = 1  # a step at a time
+scheduler.MAX_GROWTH = 1  # a step at a time
 for number, (some, split) in enumerate(((3, True), (2, False), (8, True), (1, None))):
     cut = dcdjax.fit(S, devices=devices[:some], split=split, checkpoint=folder, checkpoint_every=0.0,
                      progress=until(10 + 20 * number), **options)

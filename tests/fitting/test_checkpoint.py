@@ -87,7 +87,7 @@ def damage(path):
 
 @pytest.fixture(autouse=True)
 def a_step_at_a_time(monkeypatch):
-    monkeypatch.setattr(scheduler, "_SECONDS_PER_CHUNK", 1e-9)
+    monkeypatch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # slow, and nobody cuts the power
 
 
@@ -265,7 +265,7 @@ def test_on_other_devices_the_same_to_rounding(tmp_path):
     warnings.simplefilter("ignore")
     from dcdjax.fitting import scheduler
     from problems import random_S
-    scheduler._SECONDS_PER_CHUNK = 1e-9
+    scheduler.SECONDS_PER_CHUNK = 1e-9
     S, devices = random_S(np.random.default_rng(3), 30), jax.devices()
     for restarts in (1, 4):
         options = dict(num_topics=3, key=5, restarts=restarts, tol=0.0, max_steps=12)
@@ -316,7 +316,7 @@ def child(folder, output, **options):
 
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", NotConvergedWarning)
-    scheduler._SECONDS_PER_CHUNK = 1e-9
+    scheduler.SECONDS_PER_CHUNK = 1e-9
     rng = np.random.default_rng(0)
     S = np.exp(rng.normal(size=(40, 40)))
 
@@ -816,7 +816,7 @@ def test_a_file_system_that_is_full(tmp_path):
     from dcdjax.fitting import scheduler
     from dcdjax.fitting.checkpoint_files import CheckpointWarning
     from problems import random_S
-    scheduler._SECONDS_PER_CHUNK = 1e-9
+    scheduler.SECONDS_PER_CHUNK = 1e-9
     S = random_S(np.random.default_rng(3), 30)
     options = dict(num_topics=3, key=0, restarts=2, tol=0.0, max_steps=12)
     filler = {str(tmp_path / "filler")!r}

@@ -233,7 +233,7 @@ SOLVING = {"step": "exact", "tol": 1e-3, "max_steps": 60, "over_relaxation": 1.9
     [("exact", 1.9), slow("exact", 1.0), slow("relaxed", 1.0), slow("relaxed", 1.9)],
 )
 def test_runs_are_to_the_bit_what_solve_gives(step, over_relaxation, monkeypatch):
-    monkeypatch.setattr(scheduler, "_SECONDS_PER_CHUNK", 1e-9)  # a step at a time
+    monkeypatch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)  # a step at a time
     S = similarity.from_matrix(random_S(np.random.default_rng(3), 20))
     starts = initialize.uniform(jax.random.key(1), 20, 3, restarts=3)
     options = {**SOLVING, "step": step, "over_relaxation": over_relaxation}
@@ -374,7 +374,7 @@ def test_a_spectral_start_is_the_default_and_takes_fewer_steps():
 
 
 def test_progress_of_every_part_is_told(monkeypatch):
-    monkeypatch.setattr(scheduler, "_SECONDS_PER_CHUNK", 1e-9)
+    monkeypatch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)
     told = []
     fit(sentences(), num_topics=3, window=5, key=0, start="random", restarts=3, max_steps=300,
         progress=lambda *news, **named: told.append((*news, *named.values())))  # fmt: skip
@@ -604,7 +604,7 @@ def test_unknown_options_and_no_key(unchecked_annotations):
 
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_an_interruption_keeps_what_was_learned(restarts, monkeypatch):
-    monkeypatch.setattr(scheduler, "_SECONDS_PER_CHUNK", 1e-9)
+    monkeypatch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)
 
     def interrupt(stage, done, total, unit, detail=""):
         if stage == "solving" and done >= 5:
@@ -642,7 +642,7 @@ def test_an_interruption_after_some_starts_keeps_those():
 
 @pytest.mark.parametrize("key", range(6))
 def test_the_best_may_be_one_that_was_interrupted(key, monkeypatch):
-    monkeypatch.setattr(scheduler, "_SECONDS_PER_CHUNK", 1e-9)
+    monkeypatch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)
 
     def interrupt(stage, done, total, unit, detail=""):
         if stage == "solving" and done >= 5 + 4:

@@ -56,7 +56,7 @@ def test_lagrangian_equals_the_oracle(dtype, tolerance):
 def test_chunks_do_not_show(monkeypatch, num_nonzeros_per_chunk):
     rng = np.random.default_rng(2)
     S, W = random_S(rng, 20), random_W(rng, 20, 3)
-    monkeypatch.setattr(decomposition, "_CHUNK_BYTES", num_nonzeros_per_chunk * 3 * 8)
+    monkeypatch.setattr(decomposition, "CHUNK_BYTES", num_nonzeros_per_chunk * 3 * 8)
     got = decomposition.sweep(jnp.asarray(W), *pair(S))
     np.testing.assert_allclose(got.ZW, oracle.ratio(W, S) @ W, rtol=1e-12)
     np.testing.assert_allclose(got.log_likelihood, -oracle.objective(W, S), rtol=1e-12)

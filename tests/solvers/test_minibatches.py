@@ -71,7 +71,7 @@ def test_a_pair_is_dealt_whatever_else_is_in_S():
 def test_rows_are_assigned_in_pieces(monkeypatch):
     S = scipy.sparse.csr_array(random_S(np.random.default_rng(4), 50))
     expected = parts(drawn(S, 6))
-    monkeypatch.setattr(tiling, "_STRIP_NONZEROS", 7)
+    monkeypatch.setattr(tiling, "STRIP_NONZEROS", 7)
     np.testing.assert_array_equal(parts(drawn(S, 6)), expected)
 
 

@@ -74,9 +74,9 @@ def test_in_many_pieces(monkeypatch, window, weighting, chunk, places):
     words, _ = text_oracle.most_frequent(documents, 40)
     expected = text_oracle.pair_counts(documents, words, window, weighting)
     memory = 1 << 30
-    monkeypatch.setattr(pair_counts, "_BYTES_PER_TOKEN", memory // 4 // chunk)
-    monkeypatch.setattr(pair_counts, "_LEAST_PLACES", places)
-    monkeypatch.setattr(pair_counts, "_BYTES_PER_SUM", memory // 4 // 300)
+    monkeypatch.setattr(pair_counts, "BYTES_PER_TOKEN", memory // 4 // chunk)
+    monkeypatch.setattr(pair_counts, "LEAST_PLACES", places)
+    monkeypatch.setattr(pair_counts, "BYTES_PER_SUM", memory // 4 // 300)
     counts = count(documents, window=window, distance_weighting=weighting, max_words=40, memory=memory)
     np.testing.assert_allclose(counts.matrix.toarray(), expected, rtol=0 if window < 25 else 1e-14)
     assert counts.matrix.has_canonical_format
@@ -93,7 +93,7 @@ def test_a_result_larger_than_its_share_is_mapped_from_a_file(monkeypatch):
             array = array.base
         assert array is not None
     assert same(mapped, in_memory)
-    monkeypatch.setattr(pair_counts, "_LARGEST_INT32", 100)
+    monkeypatch.setattr(pair_counts, "LARGEST_INT32", 100)
     wide = count(documents, distance_weighting="linear")
     assert wide.matrix.indices.dtype == np.int64
     assert same(wide, in_memory)
@@ -157,7 +157,7 @@ def test_subsampling_keeps_words_as_often_as_word2vec():
 def test_subsampling_does_not_depend_on_memory(monkeypatch):
     documents = random_documents()
     whole = count(documents, subsample=0.01, seed=5)
-    monkeypatch.setattr("dcdjax.text.vocabulary._PIECE", 17)
+    monkeypatch.setattr("dcdjax.text.vocabulary.TOKENS_PER_PIECE", 17)
     monkeypatch.setattr("dcdjax.text.blocks.BLOCK_BYTES", 100)
     pieces = count(documents, subsample=0.01, seed=5)
     assert same(whole, pieces)

@@ -118,7 +118,7 @@ def test_splits_where_python_splits(texts, documents):
     for block_bytes in (50, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-            patch.setattr(corpus, "_SLICE", 7)
+            patch.setattr(corpus, "SLICE_BYTES", 7)
             assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
             encoded = "\n".join(texts).replace("\0", "0").lstrip("\ufeff")
             if encoded.encode().strip(b"\t\n\v\f\r "):

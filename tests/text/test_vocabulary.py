@@ -58,9 +58,9 @@ def test_more_words_than_memory_has_room_for(monkeypatch, max_words):
     with closing(Tokens(read(documents), memory=MEMORY)) as in_memory:
         vocabulary = in_memory.vocabulary(max_words=max_words, min_count=2, drop=["é1\0"])
         encoded = np.concatenate(list(in_memory.encoded(vocabulary)))
-    monkeypatch.setattr("dcdjax.text.vocabulary._BYTES_PER_WORD", MEMORY // 200)
+    monkeypatch.setattr("dcdjax.text.vocabulary.BYTES_PER_WORD", MEMORY // 200)
     with closing(Tokens(read(documents), memory=MEMORY)) as cramped:
-        assert len(cramped._ends) > 5  # generations
+        assert len(cramped.generation_ends) > 5  # generations
         again = cramped.vocabulary(max_words=max_words, min_count=2, drop=["é1\0"])
         assert (again.words, again.num_tokens) == (vocabulary.words, vocabulary.num_tokens)
         np.testing.assert_array_equal(again.counts, vocabulary.counts)
@@ -108,8 +108,8 @@ def test_long_words_take_memory_too(monkeypatch):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 1 << 20)
     documents = [[f"{n}" + "x" * 100_000] for n in range(100)] * 2
     with closing(Tokens(read(documents), memory=8 << 20)) as tokens:
-        assert len(tokens._ends) > 2
-        tokens._memory = MEMORY
+        assert len(tokens.generation_ends) > 2
+        tokens.memory = MEMORY
         vocabulary = tokens.vocabulary()
     assert len(vocabulary.words) == 100
     assert (vocabulary.counts == 2).all()
