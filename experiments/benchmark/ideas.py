@@ -33,7 +33,7 @@ CONSTANTS = {
 
 def half_rows(sweeps: Any, jax: Any) -> None:
     """Let XLA gather rows of W in bfloat16 and sum them in float32."""
-    jnp, whole = jax.numpy, sweeps._add_segments
+    jnp, whole = jax.numpy, sweeps.add_segments
 
     class Halved:
         """Behave as W, but give rows in half precision when they are gathered."""
@@ -50,7 +50,7 @@ def half_rows(sweeps: Any, jax: Any) -> None:
         def get(self, mode: str) -> Any:
             return self.half.at[self.index].get(mode=mode).astype(self.dtype)
 
-    sweeps._add_segments = lambda so_far, W, *rest: whole(so_far, Halved(W), *rest)
+    sweeps.add_segments = lambda so_far, W, *rest: whole(so_far, Halved(W), *rest)
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         pieces = (layout.Nonzeros(S_idx=jnp.asarray(S_idx), S_val=jnp.asarray(S_val)),)
         laid_out = layout.Layout(pieces=pieces, scale=laid_out.scale, num_words=matrix.shape[0])
         if job["pieces"] == "naive":
-            decomposition._CHUNK_BYTES = 1 << 60
+            decomposition.CHUNK_BYTES = 1 << 60
 
     kind = {"step": "exact", "over_relaxation": job["over_relaxation"]}
     W = sharding.replicate(
