@@ -31,7 +31,7 @@ _FIT_OPTIONS = (
 
 
 def fit(chosen: Namespace) -> int:
-    """`dcdjax fit`."""
+    """Run `dcdjax fit`: learn an embedding and save it. Return the exit code."""
     if bool(chosen.corpus) == bool(chosen.matrix):
         raise ValueError("give either a CORPUS or --matrix FILE")
     if chosen.memory is not None and not _LEAST_MEMORY <= chosen.memory < float("inf"):
@@ -85,7 +85,7 @@ def fit(chosen: Namespace) -> int:
 
 
 def neighbors(chosen: Namespace) -> int:
-    """`dcdjax neighbors`."""
+    """Run `dcdjax neighbors`: print the neighbors of words. Return the exit code."""
     embedding = _load(chosen.model)
     words = [word for one in chosen.words for word in (_lines() if one == "-" else [one])]
     known = words if chosen.together else [word for word in words if word in embedding]
@@ -112,7 +112,7 @@ def neighbors(chosen: Namespace) -> int:
 
 
 def topics(chosen: Namespace) -> int:
-    """`dcdjax topics`."""
+    """Run `dcdjax topics`: print the topics. Return the exit code."""
     embedding = _load(chosen.model)
     found = embedding.topics(chosen.k)
     if chosen.start is not None:
@@ -148,7 +148,7 @@ def topics(chosen: Namespace) -> int:
 
 
 def explain(chosen: Namespace) -> int:
-    """`dcdjax explain`."""
+    """Run `dcdjax explain`: print the topics that make two words similar. Return the exit code."""
     embedding = _load(chosen.model)
     similarity = embedding.similarity(chosen.word, chosen.other)
     shares = embedding.explain(chosen.word, chosen.other, chosen.k)
@@ -161,7 +161,7 @@ def explain(chosen: Namespace) -> int:
 
 
 def evaluate(chosen: Namespace) -> int:
-    """`dcdjax evaluate`."""
+    """Run `dcdjax evaluate`: print scores against human judgments. Return the exit code."""
     if not (chosen.pairs or chosen.analogies or chosen.categories):
         raise ValueError("give files by --pairs, --analogies or --categories")
     from dcdjax.evaluation import scores
@@ -188,7 +188,7 @@ def evaluate(chosen: Namespace) -> int:
 
 
 def export(chosen: Namespace) -> int:
-    """`dcdjax export`."""
+    """Run `dcdjax export`: write words and vectors for other tools. Return the exit code."""
     embedding = _load(chosen.model)
     if chosen.path == "-":
         if chosen.format == "projector":
@@ -205,7 +205,7 @@ def export(chosen: Namespace) -> int:
 
 
 def report(chosen: Namespace) -> int:
-    """`dcdjax report`."""
+    """Run `dcdjax report`: write the page of a model. Return the exit code."""
     if chosen.output != "-":
         _check_place(chosen.output, chosen.model)
     embedding = _load(chosen.model)

@@ -16,7 +16,7 @@ _WORDS = ("thread", "socket", "exception", "list", "month")
 
 
 def demo(chosen: Namespace) -> int:
-    """`dcdjax demo`."""
+    """Run `dcdjax demo`. Return the exit code."""
     storage.check_target(chosen.output)
     beside = os.path.normpath(chosen.output)
     if os.path.basename(beside) in (os.curdir, os.pardir):

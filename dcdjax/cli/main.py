@@ -156,7 +156,7 @@ def _json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=f"JSON instead of a table: {what}")
 
 
-# The docstring of each function below is the help of its command.
+# Each function below adds the options of one command. Its docstring is the help of the command.
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
@@ -281,8 +281,8 @@ def _neighbors(parser: argparse.ArgumentParser) -> None:
 def _topics(parser: argparse.ArgumentParser) -> None:
     """Show the topics: their weight P(topic), their coherence and their words.
 
-    The coherence is the mean NPMI of the words shown. It is 1 for words that only occur together, 0 for words
-    that meet by chance, and -1 for words that are never near each other.
+    The coherence is the mean NPMI (normalized pointwise mutual information) of all pairs of the words shown.
+    It is 1 for words that only occur near each other, 0 for chance, and -1 for words that never do.
 
     Examples:
       dcdjax topics MODEL

@@ -105,17 +105,19 @@ def segments_pass(
 def exact_step(
     sums: Sums, W: Weights, ZW: Weights, exponent: Float[Array, ""], *, num_threads: int
 ) -> Weights:
-    """Take the step of `decomposition.exact_step`, over-relaxed by the exponent. CPU and float32 only.
+    """Compute the next W: the same as `decomposition.exact_step` and `over_relax`, in C on CPU threads.
+
+    Only float32 is supported.
 
     Args:
-      sums: the column sums that all words share.
-      W: positive.
-      ZW: the result of the pass over S for this W.
-      exponent: the exponent of `decomposition.over_relax`.
-      num_threads: the largest number of threads, the caller's included.
+      sums: the column sums of W and of W * ZW, as `decomposition.column_sums` returns them.
+      W: the current weights, positive.
+      ZW: the product Z W from the pass over S.
+      exponent: the over-relaxation eta. 1 takes the exact step; larger values go further.
+      num_threads: the largest number of threads, with the calling thread.
 
     Returns:
-      The next W, rows on the simplex.
+      The next W. Each row is positive and sums to one.
     """
     if W.dtype != jnp.float32:
         raise ValueError(f"W must be float32, got {W.dtype}")

@@ -230,7 +230,7 @@ def _row_statistics(rows: scipy.sparse.csr_array, first: int, step: int) -> np.n
 
 
 def _combine_statistics(several: np.ndarray) -> np.ndarray:
-    """Combine the statistics of several sets of rows."""
+    """Combine several results of `_row_statistics`, one a row, into the statistics of all their rows."""
     largest = several[:, 0].max()
     total = (several[:, 0] / largest * several[:, 1]).sum()
     return np.array([largest, total, *several[several[:, 3].argmin(), 2:]])

@@ -18,10 +18,16 @@ from dcdjax.similarity.weighting import weight_new_row
 def checked_weights(
     words: Sequence[str], counts: np.ndarray, margins: np.ndarray | None, weighting: Mapping[str, Any]
 ) -> np.ndarray:
-    """Check the counts of a new word near known words, and weight them if `margins` are given.
+    """Check how often a new word occurs near known words, and turn these counts into weights.
+
+    Args:
+      words: the known words.
+      counts: how often the new word occurs near each of them.
+      margins: the row sums of the counts that S was made from. None leaves the counts as they are.
+      weighting: the options that S was weighted with.
 
     Raises:
-      ValueError: with the first word whose count is negative or not finite, or if all weights are zero.
+      ValueError: if a count is negative or not finite, naming the first such word, or if all weights are zero.
     """
     for word, count in zip(words, counts, strict=True):
         if not 0 <= count < np.inf:

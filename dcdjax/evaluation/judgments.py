@@ -1,4 +1,4 @@
-"""Files of what people say of words enter; pairs, analogies and categories leave, checked line by line."""
+"""Read human judgments of words from files: pairs, analogies and categories."""
 
 import math
 import os
@@ -8,17 +8,17 @@ from typing import Any
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]]:
-    """Reads pairs of words with their score, a line each, between tabs, semicolons, commas or blanks.
+    """Read word pairs with scores: word, word, score in each line.
 
     Args:
-      path: of a UTF-8 file. Lines that are empty or begin with # do not count; the first that does may be a
-        header: its third field is no number.
+      path: path of a UTF-8 file. Fields are separated by tabs, semicolons, commas or blanks. Empty lines and
+        lines that begin with # are skipped. So is a header: a first line whose third field is not a number.
 
     Returns:
-      (word, word, score) in the order of the file.
+      Tuples (word, word, score) in the order of the file.
 
     Raises:
-      ValueError: naming the file, the line, and what is wrong with it.
+      ValueError: if the file is not as described. The message names the file and the line.
     """
     pairs = []
     for n, (place, line) in enumerate(_lines(path)):
@@ -32,17 +32,17 @@ def read_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]]:
 
 
 def read_analogies(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, str, str, str]]]:
-    """Reads the questions of Google's analogies, or others like them.
+    """Read analogies in the format of Google's file: four words in each line, in sections.
 
     Args:
-      path: of a UTF-8 file, in which ": name" opens a section and other lines are four words between blanks.
-        Lines that are empty or begin with # do not count.
+      path: path of a UTF-8 file. A line ": name" begins a section. Words are separated by blanks. Empty lines
+        and lines that begin with # are skipped.
 
     Returns:
-      The questions of each section, in the order of the file. Sections of the same name are one.
+      The questions of each section, in the order of the file. Sections with the same name are joined.
 
     Raises:
-      ValueError: naming the file, the line, and what is wrong with it.
+      ValueError: if the file is not as described. The message names the file and the line.
     """
     questions, section = {}, None
     for place, line in _lines(path):
@@ -59,16 +59,16 @@ def read_analogies(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, st
 
 
 def read_categories(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads words and their categories, a line each, with a tab or a comma between the two.
+    """Read the categories of words: word and category in each line, separated by a tab or a comma.
 
     Args:
-      path: of a UTF-8 file. Lines that are empty or begin with # do not count.
+      path: path of a UTF-8 file. Empty lines and lines that begin with # are skipped.
 
     Returns:
       The category of each word, in the order of the file.
 
     Raises:
-      ValueError: naming the file, the line, and what is wrong with it.
+      ValueError: if the file is not as described. The message names the file and the line.
     """
     categories = {}
     for place, line in _lines(path):
@@ -83,7 +83,7 @@ def read_categories(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Where it stands, and each line that is neither empty nor a comment."""
+    """Yield each line that is neither empty nor a comment, after its place in the file."""
     content = Path(path).read_bytes()
     try:
         text = content.decode("utf-8").removeprefix("\ufeff")
@@ -92,12 +92,12 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
         raise ValueError(f"{os.fspath(path)}: byte {at}, 0x{content[at]:02x}, is not UTF-8") from None
     for n, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
-            # Tabs stay: there may be nothing between two of them.
+            # Tabs stay, because a field between two tabs may be empty.
             yield f"{os.fspath(path)}: line {n}", line.strip("\r ")
 
 
 def checked_words(place: str, fields: Sequence[Any], count: int, expected: str) -> tuple[str, ...]:
-    """So many strings, none of them empty."""
+    """Return the fields if they are as many strings as expected, none of them empty."""
     if len(fields) != count:
         raise ValueError(f"{place}: {len(fields)} fields where {expected} should be: {fields!r}")
     for field in fields:
@@ -107,7 +107,7 @@ def checked_words(place: str, fields: Sequence[Any], count: int, expected: str) 
 
 
 def checked_pair(place: str, fields: Sequence[Any]) -> tuple[str, str, float]:
-    """Two words and a finite number."""
+    """Return the fields if they are two words and a finite number."""
     if len(fields) != 3:
         raise ValueError(f"{place}: {len(fields)} fields where word, word, score should be: {fields!r}")
     first, second = checked_words(place, fields[:2], 2, "word, word, score")

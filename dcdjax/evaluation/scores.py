@@ -16,18 +16,19 @@ from dcdjax.evaluation import judgments
 from dcdjax.evaluation.judgments import read_analogies, read_categories, read_pairs
 from dcdjax.evaluation.word_tables import Vectors, as_vectors
 
-_MAX_BYTES = 2**26  # of scores at a time: small beside the vectors, large enough to keep BLAS busy
+_MAX_BYTES = 2**26  # bytes of scores at a time: few compared with the vectors, enough to keep BLAS busy
 _COSINE_FLOOR = 1e-3  # the epsilon of Levy and Goldberg (2014), for cosines shifted to 0 to 1
 
 
 @dataclass(frozen=True)
 class PairResult:
-    """How the scores of pairs of words rank beside those that people gave.
+    """Hold how well the scores of word pairs agree with human scores.
 
     Attributes:
-      spearman: rank correlation, ties at their mean rank; nan for less than two pairs or constant scores.
-      num_pairs: pairs of known words: these are compared.
-      num_missing: pairs left out, as a word is unknown.
+      spearman: rank correlation; ties have their mean rank. It is nan for fewer than two pairs and for
+        constant scores.
+      num_pairs: number of pairs whose words are both known. Only these are compared.
+      num_missing: number of pairs left out because a word is unknown.
       missing: the unknown words, each once, sorted.
     """
 
@@ -39,13 +40,13 @@ class PairResult:
 
 @dataclass(frozen=True)
 class AnalogyResult:
-    """How many analogies were completed as expected.
+    """Hold how many analogies were completed as expected.
 
     Attributes:
-      accuracy: the part of the questions asked whose answer is the expected word; nan if none was asked.
-      num_questions: questions asked: all four words are known.
-      num_missing: questions left out, as a word is unknown.
-      sections: (correct, asked) of each section.
+      accuracy: share of the questions with the expected answer; nan if no question could be asked.
+      num_questions: number of questions asked. All four words are known.
+      num_missing: number of questions left out because a word is unknown.
+      sections: numbers of correct answers and of questions, for each section.
     """
 
     accuracy: float
@@ -56,15 +57,15 @@ class AnalogyResult:
 
 @dataclass(frozen=True)
 class CategorizationResult:
-    """How well clusters of words are categories.
+    """Hold how well clusters of words agree with categories.
 
     Attributes:
-      purity: the part of the known words that are in their cluster's most frequent category; nan if there
-        are none.
-      num_words: known words: these are clustered.
-      num_missing: words left out as unknown.
-      num_categories: those of the known words; as many as there are clusters.
-      clusters: the words of each, in the order of `categories`.
+      purity: share of the known words that belong to the most frequent category of their cluster; nan if
+        there are none.
+      num_words: number of known words. Only these are clustered.
+      num_missing: number of unknown words, which are left out.
+      num_categories: number of categories of the known words, which is also the number of clusters.
+      clusters: the words of each cluster, in the order of `categories`.
     """
 
     purity: float
@@ -77,18 +78,18 @@ class CategorizationResult:
 def word_pairs(
     model: Any, pairs: str | os.PathLike[str] | Iterable[Sequence[Any]], *, lowercase: bool = False
 ) -> PairResult:
-    """Compares the scores of pairs of words with those that people gave, by Spearman's rank correlation.
+    """Compare the scores of word pairs with human scores, by Spearman's rank correlation.
 
     Args:
-      model: whatever `as_vectors` takes.
-      pairs: (word, word, score), or the path of such, see `read_pairs`.
+      model: word vectors in any form that `as_vectors` takes.
+      pairs: tuples (word, word, score), or the path of a file for `read_pairs`.
       lowercase: look words up in lower case.
 
     Returns:
-      The correlation, and what it was computed from.
+      The correlation, the numbers of pairs used and left out, and the unknown words.
 
     Raises:
-      TypeError, ValueError: naming the pair or the file's line, and what is wrong with it.
+      TypeError, ValueError: if a pair is wrong. The message names the pair or the line of the file.
 
     Example:
       >>> model = {"tea": [4, 1], "cup": [3, 1], "law": [0, 1], "tax": [1, 9]}
@@ -113,7 +114,7 @@ def word_pairs(
         first, second = (_comparable(table, n, np.float64) for n in np.transpose(rows))
         scores = (first * second).sum(axis=1)
         if np.ptp(scores) > 0:
-            with np.errstate(invalid="ignore"):  # the p-value, not asked for, may be 0 / 0 for two pairs
+            with np.errstate(invalid="ignore"):  # the p-value, which is not used, may be 0 / 0 for two pairs
                 spearman = float(scipy.stats.spearmanr(scores, human).statistic)
     return PairResult(spearman, len(rows), num_missing, tuple(sorted(missing)))
 
@@ -126,21 +127,26 @@ def analogies(
     method: Literal["add", "multiply"] = "add",
     max_words: int | None = None,
 ) -> AnalogyResult:
-    """Asks which word is to c as b is to a: the one of the highest score, but none of these three.
+    """Complete analogies: find the word that is to c as b is to a, and compare it with the expected word.
+
+    The answer is the word with the highest score, without a, b and c.
 
     Args:
-      model: whatever `as_vectors` takes.
-      questions: lists of (a, b, c, expected) by section, or the path of such, see `read_analogies`.
+      model: word vectors in any form that `as_vectors` takes.
+      questions: for each section a list of (a, b, c, expected); or the path of a file for `read_analogies`.
       lowercase: look words up in lower case.
-      method: "add": score(x, b) - score(x, a) + score(x, c); "multiply": score(x, b) score(x, c) /
-        (score(x, a) + epsilon), cosines being shifted to (1 + cosine) / 2, negative dot products cut to 0.
-      max_words: only the first so many words are known, all by default.
+      method: how the three scores of a word x are combined. "add" is score(x, b) - score(x, a) + score(x, c).
+        "multiply" is score(x, b) score(x, c) / (score(x, a) + epsilon); there a cosine becomes
+        (1 + cosine) / 2, and a negative dot product becomes 0.
+      max_words: use only the first words of the model, this many. Default: all.
 
     Returns:
-      The accuracy, and what it was computed from. Of words with equal scores the first is the answer.
+      The accuracy, and the numbers of questions. If several words have the highest score, the first one is
+      the answer.
 
     Raises:
-      TypeError, ValueError: naming the argument, the question or the file's line, and what is wrong with it.
+      TypeError, ValueError: if an argument or a question is wrong. The message names the argument, the
+        question or the line of the file.
 
     Example:
       >>> model = {"man": [1, 0, 1], "woman": [0, 1, 1], "king": [1, 0, 9], "queen": [0, 1, 9]}
@@ -174,18 +180,20 @@ def analogies(
 def categorization(
     model: Any, categories: str | os.PathLike[str] | Mapping[str, str], *, lowercase: bool = False
 ) -> CategorizationResult:
-    """Clusters words by Ward's linkage of unit vectors, into as many clusters as categories, and compares.
+    """Cluster words into as many clusters as there are categories, and compare the two.
+
+    The clusters are those of Ward's linkage of unit vectors. They do not depend on random numbers.
 
     Args:
-      model: whatever `as_vectors` takes.
-      categories: of each word, or the path of such, see `read_categories`.
+      model: word vectors in any form that `as_vectors` takes.
+      categories: the category of each word, or the path of a file for `read_categories`.
       lowercase: look words up in lower case.
 
     Returns:
-      The purity, and what it was computed from. There is no chance in it.
+      The purity, the clusters, and the numbers of words used and left out.
 
     Raises:
-      TypeError, ValueError: naming the word or the file's line, and what is wrong with it.
+      TypeError, ValueError: if a word or a line of the file is wrong. The message names it.
 
     Example:
       >>> model = {"tea": [4, 1], "cup": [3, 1], "law": [0, 1], "tax": [1, 9]}
@@ -201,7 +209,7 @@ def categorization(
     clusters = {n: [n] for n in range(len(known))}
     if len(known) > 1:
         points = _unit(table.vectors[[number[word] for word, _ in known]].astype(np.float64))
-        # The merges come in order: so many of them leave this number of clusters, ties or not.
+        # The merges are in order. The first ones leave exactly the wanted number of clusters, even with ties.
         merges = scipy.cluster.hierarchy.linkage(points, "ward")[: len(known) - num_categories, :2]
         for n, (one, other) in enumerate(merges.astype(int).tolist()):
             clusters[len(known) + n] = sorted(clusters.pop(one) + clusters.pop(other))
@@ -217,10 +225,10 @@ def categorization(
 
 
 def _answers(table: Vectors, num_words: int, asked: np.ndarray, method: str) -> np.ndarray:
-    """The number of the best word for each row (a, b, c), -1 where there is no fourth word."""
+    """Return the index of the best word for each row (a, b, c), or -1 if there is no fourth word."""
     vectors = _comparable(table, slice(num_words))
     answers = np.full(len(asked), -1)
-    # Neighboring questions share words, whose scores are computed once; at worst they share none.
+    # Neighboring questions often share words, and the scores of a word are computed once for each batch.
     size = max(1, _MAX_BYTES // (3 * vectors.itemsize * max(1, num_words)))
     for start in range(0, len(asked), size):
         batch = asked[start : start + size]
@@ -245,19 +253,20 @@ def _answers(table: Vectors, num_words: int, asked: np.ndarray, method: str) -> 
             best = total.argmax()
             if total[best] > -np.inf:
                 answers[start + n] = best
-        del scores  # or the next ones would be made beside them
+        del scores  # before the next ones are made, to save memory
     return answers
 
 
 def _comparable(table: Vectors, rows: Any, dtype: Any = None) -> np.ndarray:
-    """Those rows, such that their dot product is the score; in their own dtype unless another is given."""
+    """Return rows whose dot products are the scores, in their own dtype or in the given one."""
     vectors = table.vectors[rows].astype(dtype or table.vectors.dtype, copy=False)
     return _unit(vectors) if table.scores == "cosine" else vectors
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """At length one, or 0."""
-    # By the largest entry first: squares may be too large or small for float32. Lengths are at least 1 then.
+    """Scale each row to length one. Rows of zeros stay as they are."""
+    # Divide by the largest entry first: squares may be too large or too small for float32. Lengths are at least
+    # 1 after that.
     largest = np.abs(vectors).max(axis=1, initial=0, keepdims=True)
     vectors = vectors / np.where(largest > 0, largest, 1)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""Any model of words enters; a table of their vectors leaves, and how two of them are compared."""
+"""Turn any model of words into a table of vectors with a way to compare them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from dcdjax.util import checks
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """A row for each word, and how two rows are compared.
+    """Hold a vector for each word, and how two vectors are compared.
 
     Attributes:
-      words: all different.
-      vectors: (N, d), finite; float32 or float64.
-      scores: "cosine", which is 0 where a row is 0, or "dot".
+      words: the words, all different.
+      vectors: one row for each word, finite, float32 or float64.
+      scores: "cosine" or "dot". The cosine with a row of zeros is 0.
     """
 
     words: tuple[str, ...]
@@ -37,19 +37,19 @@ class Vectors:
 
 
 def as_vectors(model: Any) -> Vectors:
-    """The table that stands for a model.
+    """Return the word vectors of a model as a table.
 
     Args:
-      model: a `Vectors`; an embedding with `words` and `W`, whose score is Shat_ij = sum_k W_ik W_jk / s_k;
-        or, compared by cosine, gensim's `KeyedVectors` (anything with `index_to_key` and `vectors`), a pair
-        (words, matrix), or a mapping of words to vectors.
+      model: a `Vectors`; an embedding with `words` and `W`, compared by Shat; gensim's `KeyedVectors` or
+        anything with `index_to_key` and `vectors`; a pair (words, matrix); or a mapping of words to vectors.
+        The last three are compared by cosine.
 
     Returns:
-      The table. It shares the model's memory where it can.
+      The table. It shares the memory of the model if possible.
 
     Raises:
-      TypeError: for anything else.
-      ValueError: naming the first word or row that is wrong.
+      TypeError: if the model has another form.
+      ValueError: with the first word or row that is wrong.
 
     Example:
       >>> as_vectors({"tea": [1, 0], "cup": [3, 4]})
@@ -78,22 +78,24 @@ def as_vectors(model: Any) -> Vectors:
 
 
 def _table(words: Any, vectors: Any, scores: Literal["cosine", "dot"]) -> Vectors:
-    words = words if isinstance(words, str) else tuple(words)  # a string is no list of its letters: refused
+    words = (
+        words if isinstance(words, str) else tuple(words)
+    )  # a string would become a list of its letters; it is refused later
     return Vectors(words, _real_matrix("vectors", vectors), scores)
 
 
 def _square_root(W: np.ndarray) -> np.ndarray:
-    """W_ik / sqrt(s_k), whose rows have Shat for dot products; a topic that nobody holds adds nothing."""
+    """Return W_ik / sqrt(s_k), whose rows have Shat as dot products. An empty topic adds nothing."""
     if W.min(initial=0) < 0:
         i, k = np.argwhere(W < 0)[0]
         raise ValueError(f"W[{i}, {k}] = {W[i, k]} is negative")
     s = W.sum(axis=0, dtype=np.float64)
-    s[(s == 0) | ~np.isfinite(s)] = 1  # what is not finite is refused later, with its row
+    s[(s == 0) | ~np.isfinite(s)] = 1  # values that are not finite are refused later, with their row
     return W * (1 / np.sqrt(s)).astype(W.dtype)
 
 
 def _real_matrix(name: str, values: Any) -> np.ndarray:
-    """In float64 or, if that holds all of it, float32."""
+    """Convert to float32 if that is exact, otherwise to float64."""
     try:
         array = np.asarray(values)
         dtype = np.result_type(array.dtype, np.float32)

@@ -31,7 +31,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: CheckpointFolder | None, every: float, tensors: Mapping[str, Any]) -> None:
-        """Take what was loaded.
+        """Begin with the arrays of an earlier run.
 
         Args:
           folder: where to save; None saves nothing.

@@ -31,7 +31,7 @@ _PROBE_BYTES = 4096
 
 
 class CheckpointError(ValueError):
-    """Say that a checkpoint belongs to another run, or that another run is using it."""
+    """Signal that a checkpoint was made with other settings or data, or is in use by another process."""
 
 
 class CheckpointWarning(UserWarning):

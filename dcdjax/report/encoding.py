@@ -17,11 +17,11 @@ MIN_SHARE = 0.01
 
 
 def log_codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Store rows of values >= 0 as 16-bit logarithms, relative to the largest value.
+    """Store rows of values >= 0 as 16-bit logarithms, relative to the largest value of all rows.
 
     Code 0 means zero. Code c > 0 means largest * exp(-(c - 1) / LOG_STEPS). Each code is stored as the
-    difference to the code before it in its row, because falling rows then have small numbers, which compress
-    well.
+    difference to the code before it in its row, modulo 65536. Rows that fall slowly then have small numbers,
+    which compress well.
 
     Returns:
       The differences as uint16, and the largest value as an array of one entry.

@@ -45,7 +45,10 @@ class Similarity:
         return self.matrix[first::step]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write S to one safetensors file, for `load`. A crash never leaves half a file."""
+        """Write the similarity matrix S and its words to one safetensors file. `load` reads it back.
+
+        A crash leaves the old file or the new one, never a part of a file.
+        """
         settings = {"num_symmetrized": self.num_symmetrized, "num_dropped": self.num_dropped}
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="similarity", kept=self.kept)
 

@@ -121,7 +121,10 @@ def default_optimizer(num_batches: int) -> optax.GradientTransformation:
 def method(
     batches: Minibatches, prior: Prior | None, optimizer: optax.GradientTransformation, problem: Problem
 ) -> stochastic.Method:
-    """Take a step of the optimizer after each minibatch. Carried are theta and the optimizer's memory."""
+    """Return a method that takes a step of the optimizer after each minibatch.
+
+    Its state is theta, from which W is computed, and the state of the optimizer.
+    """
     update = optax.with_extra_args_support(optimizer).update
 
     def init(W: Array) -> tuple[Array, Any]:

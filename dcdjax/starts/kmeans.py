@@ -17,14 +17,16 @@ def cosines_to_centers(
 ) -> Float[Array, "words clusters"]:
     """Run spherical k-means, and return the cosine of each word's vector with the center of each cluster.
 
+    A cluster that becomes empty gets a new center: a word that is far from the center of its own cluster.
+
     Args:
-      key: chooses the words that are the first centers.
+      key: random key. It chooses the words that are the first centers.
       vectors: a row for each word. A vector of zeros has a cosine of zero with everything.
       num_clusters: number of clusters, at most the number of words.
-      num_rounds: how often the centers move. More rounds find better clusters and take more time.
+      num_rounds: number of updates of the centers. More rounds find better clusters and take more time.
 
     Returns:
-      The cosines. A cluster that loses all its words begins again at a word that fits its own center badly.
+      The cosines.
     """
     X = _unit(vectors)
     words = jax.random.choice(key, X.shape[0], (num_clusters,), replace=False)

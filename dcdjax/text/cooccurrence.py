@@ -43,7 +43,10 @@ class Counts:
         return self.vocabulary.words
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the counts to one safetensors file, for `load`. A crash never leaves half a file."""
+        """Write the counts and their words to one safetensors file. `load` reads it back.
+
+        A crash leaves the old file or the new one, never a part of a file.
+        """
         settings = {"num_tokens": self.vocabulary.num_tokens, "counting": self.settings}
         arrays = {"word_counts": self.vocabulary.counts}
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="counts", **arrays)

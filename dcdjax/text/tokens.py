@@ -158,7 +158,7 @@ class _Splitter:
     pattern: re.Pattern[str] | None
 
     def __call__(self, item: Text | TokenLists) -> Block:
-        """Return the tokens of a text, which must be UTF-8, or of token lists."""
+        """Split a text into tokens, or apply the options to tokens that come in lists. Text must be UTF-8."""
         if isinstance(item, TokenLists):
             number: dict[str, int] = {}
             flat = [number.setdefault(word, len(number)) for tokens in item.lists for word in tokens]
