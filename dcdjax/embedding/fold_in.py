@@ -27,7 +27,7 @@ def checked_weights(
       weighting: the options that S was weighted with.
 
     Raises:
-      ValueError: if a count is negative or not finite, naming the first such word, or if all weights are zero.
+      ValueError: if a count is negative or not finite (with the first such word), or if all weights are 0.
     """
     for word, count in zip(words, counts, strict=True):
         if not 0 <= count < np.inf:

@@ -16,7 +16,7 @@ from dcdjax.evaluation import judgments
 from dcdjax.evaluation.judgments import read_analogies, read_categories, read_pairs
 from dcdjax.evaluation.word_tables import Vectors, as_vectors
 
-_MAX_BYTES = 2**26  # bytes of scores at a time: few compared with the vectors, enough to keep BLAS busy
+MAX_BYTES = 2**26  # bytes of scores at a time: few compared with the vectors, enough to keep BLAS busy
 _COSINE_FLOOR = 1e-3  # the epsilon of Levy and Goldberg (2014), for cosines shifted to 0 to 1
 
 
@@ -208,7 +208,7 @@ def categorization(
     num_categories = len({category for _, category in known})
     clusters = {n: [n] for n in range(len(known))}
     if len(known) > 1:
-        points = _unit(table.vectors[[number[word] for word, _ in known]].astype(np.float64))
+        points = unit_rows(table.vectors[[number[word] for word, _ in known]].astype(np.float64))
         # The merges are in order. The first ones leave exactly the wanted number of clusters, even with ties.
         merges = scipy.cluster.hierarchy.linkage(points, "ward")[: len(known) - num_categories, :2]
         for n, (one, other) in enumerate(merges.astype(int).tolist()):
@@ -229,7 +229,7 @@ def _answers(table: Vectors, num_words: int, asked: np.ndarray, method: str) -> 
     vectors = _comparable(table, slice(num_words))
     answers = np.full(len(asked), -1)
     # Neighboring questions often share words, and the scores of a word are computed once for each batch.
-    size = max(1, _MAX_BYTES // (3 * vectors.itemsize * max(1, num_words)))
+    size = max(1, MAX_BYTES // (3 * vectors.itemsize * max(1, num_words)))
     for start in range(0, len(asked), size):
         batch = asked[start : start + size]
         distinct, places = np.unique(batch, return_inverse=True)
@@ -260,13 +260,13 @@ def _answers(table: Vectors, num_words: int, asked: np.ndarray, method: str) -> 
 def _comparable(table: Vectors, rows: Any, dtype: Any = None) -> np.ndarray:
     """Return rows whose dot products are the scores, in their own dtype or in the given one."""
     vectors = table.vectors[rows].astype(dtype or table.vectors.dtype, copy=False)
-    return _unit(vectors) if table.scores == "cosine" else vectors
+    return unit_rows(vectors) if table.scores == "cosine" else vectors
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Scale each row to length one. Rows of zeros stay as they are."""
-    # Divide by the largest entry first: squares may be too large or too small for float32. Lengths are at least
-    # 1 after that.
+    # Divide by the largest entry first: squares may be too large or too small for float32. After that, lengths
+    # are at least 1.
     largest = np.abs(vectors).max(axis=1, initial=0, keepdims=True)
     vectors = vectors / np.where(largest > 0, largest, 1)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
