@@ -15,7 +15,7 @@ from dcdjax.util import checks, files
 ExportFormat = Literal["word2vec", "word2vec-binary", "numpy", "projector"]
 
 # The number of entries that are turned into text at a time.
-_BLOCK = 1 << 17
+BLOCK_ENTRIES = 1 << 17
 # Readers decompress files with these endings, and fail because ours are not compressed.
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # gensim splits at spaces and line feeds, other readers at all white space of C, and C ends words at NUL.
@@ -197,8 +197,8 @@ def _refuse(name: str, words: Iterator[str] | Sequence[str], pattern: re.Pattern
 
 
 def _blocks(vectors: np.ndarray) -> Iterator[slice]:
-    """Yield slices of rows with about _BLOCK entries each."""
-    length = max(1, _BLOCK // max(1, vectors.shape[1]))
+    """Yield slices of rows with about BLOCK_ENTRIES entries each."""
+    length = max(1, BLOCK_ENTRIES // max(1, vectors.shape[1]))
     for start in range(0, vectors.shape[0], length):
         yield slice(start, start + length)
 

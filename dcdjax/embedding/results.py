@@ -11,14 +11,14 @@ from dcdjax.embedding import lookup
 from dcdjax.embedding.lookup import Factor, Sizes
 
 # Queries in one batch. A larger product is faster until its scores leave the cache; 256 is among the fastest
-# of 64 to 512 for 20,000 words. With more words the batch shrinks, so that it has at most _MAX_SCORES scores.
-_BATCH = 256
-_MAX_SCORES = 1 << 24
+# of 64 to 512 for 20,000 words. With more words the batch shrinks, so that it has at most MAX_SCORES scores.
+MAX_BATCH = 256
+MAX_SCORES = 1 << 24
 # Compute at least this many results, so that most queries use one compiled program: the usual ten words, and
 # the query's own word.
 _MIN_RESULTS = 12
 # Up to this many words in a query, comparing all results with all its words at once is the fastest.
-_FEW_WORDS = 64
+MAX_COMPARED_WORDS = 64
 
 
 class WordProbability(NamedTuple):
@@ -78,7 +78,7 @@ def nearest_indices(
     num_words = W.shape[0]
     num_queries, width = queries.shape
     num_results = min(max(_MIN_RESULTS, next_power_of_two(k + width)), num_words)
-    batch = max(1, min(_BATCH, _MAX_SCORES // num_words))
+    batch = max(1, min(MAX_BATCH, MAX_SCORES // num_words))
     # Few sizes, so that few programs are compiled. The results of the padding are never read.
     if rows is None:
         nearest, filling = lookup.nearest_to_words, ((0, 0), (0, next_power_of_two(width) - width))
@@ -109,7 +109,7 @@ def _without_query_words(queries: np.ndarray, found: lookup.Ranked, k: int) -> N
     num_queries, width = queries.shape
     # np.asarray, because jax.device_get takes a tenth of the time of a single query.
     values, indices = (np.asarray(array)[:num_queries, : k + width] for array in found)
-    if width <= _FEW_WORDS:
+    if width <= MAX_COMPARED_WORDS:
         left_out = (indices[:, :, None] == queries[:, None, :]).any(axis=2)
     else:
         left_out = np.stack([np.isin(*pair) for pair in zip(indices, queries, strict=True)])
@@ -164,7 +164,7 @@ def top_words(W: Factor, s: Sizes, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k largest P(word | topic) of each topic, and the word indices, each as (topics, k)."""
     num_words, num_topics = W.shape
     num_results = min(next_power_of_two(max(k, _MIN_RESULTS)), num_words)
-    batch = max(1, _MAX_SCORES // num_words)
+    batch = max(1, MAX_SCORES // num_words)
     found = [
         lookup.words_of_topics(W[:, start : start + batch], s[start : start + batch], k=num_results)
         for start in range(0, num_topics, batch)

@@ -20,7 +20,7 @@ from dcdjax.util.checks import find_differences
 from dcdjax.util.warn import warn
 
 # It belongs to the description of a run: files of another version are of another run.
-_VERSION = 1
+VERSION = 1
 _KIND = "checkpoint"
 _NAME = re.compile(r"checkpoint-(?P<part>\w+)-(?P<number>\d+)\.safetensors")
 _PROBE, _LOCK = "checkpoint-probe", "checkpoint-lock"
@@ -82,7 +82,7 @@ class CheckpointFolder:
         Raises:
           CheckpointError: if the folder holds parts of another run. The message names all that differs.
         """
-        self._run = json.loads(json.dumps({"format_version": _VERSION, **run}, allow_nan=False))
+        self._run = json.loads(json.dumps({"format_version": VERSION, **run}, allow_nan=False))
         self._environment = json.loads(json.dumps(environment, allow_nan=False))
         found = {}
         for part, paths in self._paths().items():

@@ -9,11 +9,11 @@ import scipy.sparse
 import scipy.spatial
 
 # In higher dimensions a k-d tree visits nearly all points, and is slower than a matrix product.
-_MAX_TREE_DIMENSION = 16
+MAX_TREE_DIMENSION = 16
 # Candidates beyond the k nearest and the point itself. More are seldom needed for rounding or ties.
 _SPARE = 7
 # Entries of the largest temporary array: 64 MiB of float64.
-_BLOCK = 1 << 23
+BLOCK_ENTRIES = 1 << 23
 # Relative rounding error of one operation.
 _ROUNDING = float(np.finfo(np.float64).eps)
 # Weights are at least e^-50 = 2e-22 of the largest, so that no edge becomes zero in float32.
@@ -85,14 +85,14 @@ def nearest(points: Any, num_neighbors: int, *, metric: str = "euclidean") -> tu
             f"num_neighbors must be from 1 to {num_points - 1}, below the number of points, got {k}"
         )
 
-    by_tree = points.shape[1] <= _MAX_TREE_DIMENSION
+    by_tree = points.shape[1] <= MAX_TREE_DIMENSION
     search = _tree_search(points) if by_tree else _product_search(points)
     neighbors, squares = np.empty((num_points, k), np.int64), np.empty((num_points, k))
     rows, num_candidates = np.arange(num_points), min(k + 1 + _SPARE, num_points)
     while rows.size:
         largest_row = max(num_candidates * points.shape[1], 0 if by_tree else num_points)
         unsure = []
-        for block in np.array_split(rows, -(-rows.size * largest_row // _BLOCK)):
+        for block in np.array_split(rows, -(-rows.size * largest_row // BLOCK_ENTRIES)):
             candidates, bound = search(block, num_candidates)
             neighbors[block], squares[block] = _k_nearest(points, block, candidates, k)
             # Only strictly nearer points are certain: one at the same distance may have a lower index.

@@ -10,7 +10,7 @@ from dcdjax.util import checks
 WEIGHTINGS = ("ppmi", "counts", "degree", "sinkhorn")
 
 # Entries computed at a time. Their temporary arrays fit the cache, and the matrix is never copied.
-_BLOCK = 1 << 17
+BLOCK_ENTRIES = 1 << 17
 
 # Largest distance of a row sum from one. Float64 sums of 10^5 entries are exact to about 1e-13.
 _SINKHORN_TOLERANCE = 1e-10
@@ -18,7 +18,7 @@ _SINKHORN_TOLERANCE = 1e-10
 _SINKHORN_ITERATIONS = 2000
 # Stop if the error has not fallen to this share within so many iterations. At a slower rate the tolerance is
 # out of reach; without a solution the error never falls.
-_SINKHORN_CHECK_EVERY, _SINKHORN_MIN_DECREASE = 100, 0.3
+SINKHORN_CHECK_EVERY, _SINKHORN_MIN_DECREASE = 100, 0.3
 
 
 def describe_word(row: int, words: Sequence[str] | None) -> str:
@@ -47,7 +47,7 @@ def map_entries(
     data, indices = np.empty(matrix.nnz), np.empty(matrix.nnz, matrix.indices.dtype)
     lengths = np.zeros(num_rows + 1, np.int64)
     end = 0
-    bounds = np.searchsorted(indptr, np.arange(_BLOCK, matrix.nnz, _BLOCK))
+    bounds = np.searchsorted(indptr, np.arange(BLOCK_ENTRIES, matrix.nnz, BLOCK_ENTRIES))
     for first, last in zip([0, *bounds], [*bounds, num_rows], strict=True):
         block = slice(int(indptr[first]), int(indptr[last]))
         rows = np.repeat(np.arange(first, last), np.diff(indptr[first : last + 1]))
@@ -268,7 +268,7 @@ def _sinkhorn_scaling(counts: scipy.sparse.csr_array, words: Sequence[str] | Non
         error = np.abs(sums - 1)[present].max(initial=0)
         if error <= _SINKHORN_TOLERANCE:
             return scaling
-        if iteration % _SINKHORN_CHECK_EVERY == 0:
+        if iteration % SINKHORN_CHECK_EVERY == 0:
             if error > _SINKHORN_MIN_DECREASE * last_error:
                 break
             last_error = error

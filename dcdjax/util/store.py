@@ -31,7 +31,7 @@ _DTYPES = {
     "float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
 # safetensors reads headers up to 100 MB, and the text may double there. A longer one becomes a tensor.
-_MAX_TEXT_IN_HEADER = 40_000_000
+MAX_TEXT_IN_HEADER = 40_000_000
 _TEXT_TENSOR = "__content__"
 # JSON joins two halves of a character that follow each other, so another string would come back.
 _SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -90,7 +90,7 @@ def encode(
     """
     text = json.dumps(_to_json(content, "content", _MAX_DEPTH), allow_nan=False)
     tensors = {name: _to_storable(name, tensor) for name, tensor in tensors.items()}
-    if len(text) > _MAX_TEXT_IN_HEADER:
+    if len(text) > MAX_TEXT_IN_HEADER:
         tensors[_TEXT_TENSOR] = np.frombuffer(text.encode(), np.uint8)
         text = ""
     metadata = {"format": _FORMAT, "kind": kind, "version": _VERSION, "content": text}

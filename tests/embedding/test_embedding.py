@@ -77,7 +77,7 @@ def test_a_question_of_very_many_words_takes_little_memory(monkeypatch):
     embedding = Embedding(words=names(num_words), W=W)
     asked = embedding.words[: num_words // 2]
     few = embedding.neighbors(asked[:3], 5, together=True)
-    monkeypatch.setattr(results, "_FEW_WORDS", 2)
+    monkeypatch.setattr(results, "MAX_COMPARED_WORDS", 2)
     assert embedding.neighbors(asked[:3], 5, together=True) == few
     embedding.neighbors(asked, 5, together=True)
     tracemalloc.start()
@@ -126,8 +126,8 @@ def test_as_many_answers_as_asked_for(embedding, k):
 def test_batches_change_nothing(embedding, monkeypatch, batch, scores):
     words = [f"word{n}" for n in range(0, NUM_WORDS, 4)]
     whole, topics = embedding.neighbors(words, 5), embedding.topics(3)
-    monkeypatch.setattr(results, "_BATCH", batch)
-    monkeypatch.setattr(results, "_MAX_SCORES", scores)
+    monkeypatch.setattr(results, "MAX_BATCH", batch)
+    monkeypatch.setattr(results, "MAX_SCORES", scores)
     assert [[pair.word for pair in topic.words] for topic in embedding.topics(3)] == [
         [pair.word for pair in topic.words] for topic in topics
     ]
@@ -140,7 +140,7 @@ def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch):
     # Of 3,000 words that would be 9 million numbers: what is compiled for a batch has far fewer.
     W = jnp.asarray(random_W(np.random.default_rng(1), 3000, 4), jnp.float32)
     embedding = Embedding(words=names(3000), W=W)
-    monkeypatch.setattr(results, "_MAX_SCORES", 64 * 3000)
+    monkeypatch.setattr(results, "MAX_SCORES", 64 * 3000)
     sizes = []
     original = results.lookup.nearest_to_words
 

@@ -262,11 +262,11 @@ def test_more_than_one_block(tmp_path, how, monkeypatch):
     WRITERS[how](tmp_path, words, vectors)
     whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for block in (1, 7, 20, 700, 701):
-        monkeypatch.setattr(export, "_BLOCK", block)
+        monkeypatch.setattr(export, "BLOCK_ENTRIES", block)
         WRITERS[how](tmp_path, words, vectors)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == whole
     assert READERS[how](tmp_path)[0] == words
-    monkeypatch.setattr(export, "_BLOCK", 70)
+    monkeypatch.setattr(export, "BLOCK_ENTRIES", 70)
     vectors[60, 2] = np.nan
     with pytest.raises(ValueError, match=r"vectors\[60, 2\] = nan of the word 'w60'"):
         WRITERS[how](tmp_path, words, vectors)

@@ -198,7 +198,7 @@ def test_scores_are_one_of_two(unchecked_annotations):
 @pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30])
 def test_cosines_at_any_scale(scale):
     rows = (np.array([[1, 0], [1, 1], [0, 1], [-1, 2], [0, 0]]) * scale).astype(np.float32)
-    unit = scoring._unit(rows)
+    unit = scoring.unit_rows(rows)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), [1, 1, 1, 1, 0], rtol=1e-6)
     model = (named(5), rows)
     pairs = [("w0", "w1", 3), ("w0", "w2", 1), ("w0", "w3", 0), ("w0", "w4", 1)]
@@ -375,7 +375,7 @@ def test_neither_the_order_of_words_nor_batches_matter(monkeypatch, scores, meth
     moved = Vectors(tuple(table.words[n] for n in order), table.vectors[order], scores)
     assert analogies(moved, questions, method=method) == result
     for num_bytes in (1, 30 * 8 * 3 * 7):
-        monkeypatch.setattr(scoring, "_MAX_BYTES", num_bytes)
+        monkeypatch.setattr(scoring, "MAX_BYTES", num_bytes)
         assert analogies(table, questions, method=method) == result
 
 
@@ -385,7 +385,7 @@ def test_scores_do_not_fill_the_memory(monkeypatch, scores, method):
     rng = np.random.default_rng(0)
     table = Vectors(named(4000), rng.normal(size=(4000, 2)), scores)
     questions = {"": drawn_questions(rng, 4000, 400)}
-    monkeypatch.setattr(scoring, "_MAX_BYTES", 2**22)  # a tenth of all their scores
+    monkeypatch.setattr(scoring, "MAX_BYTES", 2**22)  # a tenth of all their scores
     tracemalloc.start()
     analogies(table, questions, method=method)
     _, peak = tracemalloc.get_traced_memory()

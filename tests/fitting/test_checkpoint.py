@@ -649,7 +649,7 @@ def test_what_has_no_influence_may_change(corpus, tmp_path):
 
 def test_another_format_is_another_run(tmp_path, monkeypatch):
     cut(tmp_path, 5)
-    monkeypatch.setattr(checkpoint_files, "_VERSION", 2)
+    monkeypatch.setattr(checkpoint_files, "VERSION", 2)
     with pytest.raises(CheckpointError, match="run: format_version is 2, there it is 1"):
         kept(tmp_path)
 

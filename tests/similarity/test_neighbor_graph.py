@@ -37,8 +37,8 @@ def dense_graph(points, k, metric="euclidean", weights="binary"):
 @pytest.fixture(params=["tree", "product"])
 def search(request, monkeypatch):
     """Either way of searching, whatever the dimension; blocks of a few rows."""
-    monkeypatch.setattr(module, "_MAX_TREE_DIMENSION", 1000 if request.param == "tree" else 0)
-    monkeypatch.setattr(module, "_BLOCK", 700)
+    monkeypatch.setattr(module, "MAX_TREE_DIMENSION", 1000 if request.param == "tree" else 0)
+    monkeypatch.setattr(module, "BLOCK_ENTRIES", 700)
 
 
 @pytest.mark.usefixtures("search")
@@ -143,7 +143,7 @@ def test_permuting_points_permutes_the_graph(seed):
 def test_both_searches_find_the_same(monkeypatch):
     points = np.random.default_rng(7).normal(size=(300, 12)).astype(np.float32)
     by_tree = nearest(points, 9)
-    monkeypatch.setattr(module, "_MAX_TREE_DIMENSION", 0)
+    monkeypatch.setattr(module, "MAX_TREE_DIMENSION", 0)
     by_product = nearest(points, 9)
     np.testing.assert_array_equal(by_tree[0], by_product[0])
     np.testing.assert_array_equal(by_tree[1], by_product[1])

@@ -151,7 +151,7 @@ def test_bipartite_counts_can_be_scaled():
 
 @pytest.mark.parametrize("function", [*WEIGHTINGS, drop_diagonal])
 def test_symmetric_to_the_last_bit(function, monkeypatch):
-    monkeypatch.setattr(weighting, "_BLOCK", 1000)  # blocks, and mirror images in different ones
+    monkeypatch.setattr(weighting, "BLOCK_ENTRIES", 1000)  # blocks, and mirror images in different ones
     rng = np.random.default_rng(1)
     C = word_counts() * (1 + np.triu(rng.random((400, 400))))
     C = np.triu(C) + np.triu(C, 1).T
@@ -197,7 +197,7 @@ def test_no_counts_at_all(function):
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])
 @pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
 def test_blocks_join_to_the_whole(block, index_dtype, monkeypatch):
-    monkeypatch.setattr(weighting, "_BLOCK", block)
+    monkeypatch.setattr(weighting, "BLOCK_ENTRIES", block)
     C = np.random.default_rng(0).poisson(0.4, (20, 20)) * 1.0
     C[[3, 4, 19]] = 0
     matrix = scipy.sparse.csr_array(C)
@@ -232,7 +232,7 @@ def test_a_row_beyond_float64_is_refused():
 
 def test_a_scaling_that_grows_without_end_is_refused_before_it_overflows(monkeypatch):
     """A hub with a hundred leaves: their scalings drift apart by a factor of ten a round."""
-    monkeypatch.setattr("dcdjax.similarity.weighting._SINKHORN_CHECK_EVERY", 10**9)
+    monkeypatch.setattr("dcdjax.similarity.weighting.SINKHORN_CHECK_EVERY", 10**9)
     star = np.zeros((101, 101))
     star[0, 1:] = star[1:, 0] = 1
     with pytest.raises(ValueError, match=r"after [34]\d\d iterations the row of word \d+ still sums to \d"):

@@ -89,7 +89,7 @@ def test_a_mapped_tensor_stays_in_the_file(path):
 
 
 def test_content_that_is_too_long_for_a_header(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "_MAX_TEXT_IN_HEADER", 10)
+    monkeypatch.setattr(store, "MAX_TEXT_IN_HEADER", 10)
     write(tmp_path / "file", TENSORS, CONTENT, kind="model")
     assert same(read(tmp_path / "file"), TENSORS, CONTENT)
     content = bytearray((tmp_path / "file").read_bytes())
