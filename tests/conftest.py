@@ -1,7 +1,10 @@
 """The strict flags: nothing is promoted silently, float64 exists."""
 
+import ctypes
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -26,6 +29,8 @@ hypothesis.settings.register_profile("dcdjax", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("dcdjax")
 
 
+_MAX_RESIDENT_BYTES = 1 << 30
+
 # What one process has compiled, the others need not compile again: half of all the time goes there.
 _COMPILED = {
     "jax_compilation_cache_dir": "",
@@ -46,6 +51,21 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         shutil.rmtree(_COMPILED["jax_compilation_cache_dir"], ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    """Drop compiled programs when a process has many of them: they would take gigabytes in the end."""
+    result = yield
+    if sys.platform == "linux" and resident_bytes() > _MAX_RESIDENT_BYTES:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+    return result
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 @pytest.fixture

@@ -265,8 +265,8 @@ def _comparable(table: Vectors, rows: Any, dtype: Any = None) -> np.ndarray:
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Scale each row to length one. Rows of zeros stay as they are."""
-    # Divide by the largest entry first: squares may be too large or too small for float32. After that, lengths
-    # are at least 1.
+    # Divide by the largest entry first: squares may be too large or too small for float32. After that, all
+    # lengths are at least 1.
     largest = np.abs(vectors).max(axis=1, initial=0, keepdims=True)
     vectors = vectors / np.where(largest > 0, largest, 1)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)

@@ -369,6 +369,7 @@ def test_jit_is_no_jit(alphas):
         np.testing.assert_allclose(slow.W, plain.W, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_restarts_are_a_loop():
     _, S = problem()
     layout = prepare(S, dtype=np.float64)
@@ -383,6 +384,7 @@ def test_restarts_are_a_loop():
             assert together.num_steps[n] == alone.num_steps
 
 
+@pytest.mark.slow
 def test_several_concentrations_at_once():
     W, S = problem()
     alphas = np.array([0.5, 1.0, 3.0])
@@ -414,6 +416,7 @@ for dtype, asked in ((jnp.float64, annealed), (jnp.float32, smooth)):
     )
 
 
+@pytest.mark.slow
 def test_native_step_serves_relevance_too(cached, monkeypatch):
     if not (os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang")))):
         pytest.skip("no C compiler")

@@ -266,7 +266,7 @@ def test_the_command_writes_what_python_makes(tmp_path, capsysbinary):
     written = (tmp_path / "page.html").read_text()
     assert written == report.page(model, progress=False).html
     size = len(written.encode()) / 1e6
-    assert text.decode() == f"{tmp_path / 'page.html'}: {size:.1f} MB, to be opened in a browser\n"
+    assert text.decode() == f"{tmp_path / 'page.html'}: {size:.1f} MB. Open it in a browser.\n"
     options = ["-o", "-", "--quiet", "--title", "Tea", "--max-words", "20", "--neighbors", "3"]
     assert main.main(["report", str(tmp_path / "model"), *options]) == 0
     printed = capsysbinary.readouterr().out
@@ -287,6 +287,6 @@ def test_the_command_refuses_in_one_line(tmp_path, capsys):
         capsys, "report", tmp_path / "none", "-o", tmp_path / "x.html", code=2
     )
     (tmp_path / "mine.html").write_text("my own page")
-    assert "would take the place of your" in called(capsys, "demo", "-o", tmp_path / "mine", code=2)
+    assert "this would overwrite" in called(capsys, "demo", "-o", tmp_path / "mine", code=2)
     assert (tmp_path / "mine.html").read_text() == "my own page"
     assert dcdjax.report is report
