@@ -218,6 +218,11 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     add("--shift", type=float, help="subtract this from PPMI: fewer pairs (default: 0)")
     add("--frequency-exponent", type=float, help="above 0: more weight for frequent words (default: 0.15)")
 
+    _solver_options(parser)
+    _process_options(parser)
+
+
+def _solver_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the solver").add_argument
     preset = (
         "sets all other options. paper: plain counts, flat windows, the paper's step, one random start of "
@@ -248,6 +253,8 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     between = "time between saves (default: %(default)g)"
     add("--checkpoint-every", type=float, metavar="SECONDS", default=30.0, help=between)
 
+
+def _process_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
         "several processes",
         "Start the same command in each process, with another rank. The process of rank 0 writes the model. "

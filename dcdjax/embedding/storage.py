@@ -4,10 +4,7 @@ The folder holds one file, model.safetensors, in the format of `dcdjax.util.stor
 """
 
 import os
-import re
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,8 @@ import numpy as np
 from dcdjax.util import files, store
 
 _FILE, _KIND = "model.safetensors", "model"
-# What a process that was killed leaves behind.
-_LEFTOVER = re.compile(r"\.model\.safetensors\.[0-9a-f]{16}\.part")
-# Seconds after which no process can still be writing such a file: it may be removed.
+# Seconds after which no process can still be writing a temporary file: it may be removed. Where folders cannot
+# be locked, another process may be writing a newer one.
 _STALE = 24 * 60 * 60
 
 
@@ -39,18 +35,9 @@ def save(
         no model. Nothing is written.
       OSError: if the disk refuses.
     """
-    folder = Path(folder)
-    pieces = store.encode(tensors, content, kind=_KIND)
     check_target(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with store.lock(folder, wait=True):
-        store.write_encoded(folder / _FILE, pieces)
-        files.sync_folder(folder)
-        for entry in os.scandir(folder):
-            # Not all leftovers: where folders cannot be locked, another process may be writing one.
-            with suppress(OSError):  # what stays does no harm
-                if _LEFTOVER.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > _STALE:
-                    os.unlink(entry.path)
+    store.write(Path(folder, _FILE), tensors, content, kind=_KIND, take_turns=True)
+    files.remove_leftovers(Path(folder), _FILE, min_age=_STALE)
 
 
 def load(folder: str | os.PathLike[str]) -> store.Stored:

@@ -24,8 +24,6 @@ VERSION = 1
 _KIND = "checkpoint"
 _NAME = re.compile(r"checkpoint-(?P<part>\w+)-(?P<number>\d+)\.safetensors")
 _PROBE, _LOCK = "checkpoint-probe", "checkpoint-lock"
-# What a process that was killed leaves behind.
-_LEFTOVER = re.compile(rf"\.checkpoint-[-.\w]+\.[0-9a-f]{{16}}\.part|{_PROBE}")
 # Size of the file that is written to find out whether the disk takes it.
 _PROBE_BYTES = 4096
 
@@ -49,25 +47,20 @@ class CheckpointFolder:
           OSError: if nothing can be written there.
         """
         self.path = Path(path)
-        self._lock = ExitStack()
-        self._run: dict[str, Any] = {}
-        self._environment: dict[str, Any] = {}
+        self._header: dict[str, Any] = {}  # what every file says: the run and the environment
         self._newest: dict[str, Path] = {}  # the newest good file of each part
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock.enter_context(store.lock(self.path / _LOCK, wait=False))
-            for name in os.listdir(self.path):
-                if _LEFTOVER.fullmatch(name):
-                    os.unlink(self.path / name)
-            with files.atomic_write(self.path / _PROBE) as file:
-                file.write(bytes(_PROBE_BYTES))
-            os.unlink(self.path / _PROBE)
+            with ExitStack() as lock:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(store.lock(self.path / _LOCK, wait=False))
+                files.remove_leftovers(self.path, "checkpoint-")
+                with files.atomic_write(self.path / _PROBE) as file:
+                    file.write(bytes(_PROBE_BYTES))
+                os.unlink(self.path / _PROBE)
+                self._lock = lock.pop_all()
         except BlockingIOError:
             raise CheckpointError(f"checkpoint folder {self.path} is being used by another run") from None
-        except BaseException as error:
-            self.close()
-            if not isinstance(error, OSError):
-                raise
+        except OSError as error:
             raise OSError(
                 f"checkpoint folder {self.path}: nothing can be written there ({error.strerror or error})"
             ) from error
@@ -82,20 +75,20 @@ class CheckpointFolder:
         Raises:
           CheckpointError: if the folder holds parts of another run. The message names all that differs.
         """
-        self._run = json.loads(json.dumps({"format_version": VERSION, **run}, allow_nan=False))
-        self._environment = json.loads(json.dumps(environment, allow_nan=False))
+        header = {"run": {"format_version": VERSION, **run}, "environment": environment}
+        self._header = json.loads(json.dumps(header, allow_nan=False))  # as a file returns it
         found = {}
         for part, paths in self._paths().items():
-            for path in reversed(paths):
+            for number in sorted(paths, reverse=True):
                 try:
-                    tensors, content = store.read(path, kind=_KIND)
+                    tensors, content = store.read(paths[number], kind=_KIND)
                     saved_run, info = content["run"], content["info"]
                 except (OSError, ValueError, LookupError) as error:
                     warn(f"checkpoint file is damaged and not used: {error}", CheckpointWarning)
                     continue
                 self._check_run(saved_run)
                 found[part] = store.Stored(tensors, info)
-                self._newest[part] = path
+                self._newest[part] = paths[number]
                 break
         return found
 
@@ -119,47 +112,36 @@ class CheckpointFolder:
           OSError: if the disk refuses. All files that were there stay.
         """
         older = self._paths()[part]
-        number = 1 + max(map(_number, older), default=0)
+        number = 1 + max(older, default=0)
         path = self.path / f"checkpoint-{part}-{number:06d}.safetensors"
-        content = {"run": self._run, "environment": self._environment, "info": info}
-        store.write(path, tensors, content, kind=_KIND)
-        files.sync_folder(self.path)
+        store.write(path, tensors, {**self._header, "info": info}, kind=_KIND)
         kept = self._newest.get(part) if keep_previous else None
         self._newest[part] = path
-        for old in older:
+        for old in older.values():
             if old != kept:
                 with suppress(OSError):  # what stays does no harm
                     os.unlink(old)
-
-    def close(self) -> None:
-        """Unlock the folder."""
-        self._lock.close()
 
     def __enter__(self) -> "CheckpointFolder":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Unlock the folder."""
+        self._lock.close()
 
-    def _paths(self) -> defaultdict[str, list[Path]]:
-        """Return the files of each part, the oldest first."""
-        paths = defaultdict(list)
-        names = [name for name in os.listdir(self.path) if _NAME.fullmatch(name)]
-        for path in sorted((self.path / name for name in names), key=_number):
-            paths[_NAME.sub(r"\g<part>", path.name)].append(path)
+    def _paths(self) -> defaultdict[str, dict[int, Path]]:
+        """Return the files of each part by their number. The newest has the largest."""
+        paths = defaultdict(dict)
+        for path in self.path.iterdir():
+            if match := _NAME.fullmatch(path.name):
+                paths[match["part"]][int(match["number"])] = path
         return paths
 
     def _check_run(self, saved_run: Mapping[str, Any]) -> None:
-        different = [
-            f"{name} is {here}, there it is {there}"
-            for name, here, there in find_differences(self._run, saved_run)
-        ]
+        differences = find_differences(self._header["run"], saved_run)
+        different = "; ".join(f"{name} is {here}, there it is {there}" for name, here, there in differences)
         if different:
             raise CheckpointError(
-                f"checkpoint folder {self.path} is of another run: {'; '.join(different)}. Choose another "
+                f"checkpoint folder {self.path} is of another run: {different}. Choose another "
                 "folder, or delete this one"
             )
-
-
-def _number(path: Path) -> int:
-    return int(_NAME.sub(r"\g<number>", path.name))

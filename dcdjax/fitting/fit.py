@@ -157,10 +157,9 @@ def fit(
         folder = None
         if checkpoint is not None:
             folder = processes.run_on_first(lambda: stack.enter_context(CheckpointFolder(checkpoint)))
-        if source_is_matrix:
-            inputs = read_matrix(source, words, options)
-        else:
-            inputs = read_corpus(source, options, tell)
+        inputs = (
+            read_matrix(source, words, options) if source_is_matrix else read_corpus(source, options, tell)
+        )
         topics_of_starts, settings = _plan(inputs, options, dtype)
         run = _identity(inputs, settings, key)
         where = {"devices": [device.id for device in devices], "split": split}
@@ -181,18 +180,13 @@ def fit(
         used = combination.select(finished, num_starts, options.solver["tol"], combine)
         with layouts[0].host_if_split():
             factors = combination.factors(inputs, used, layouts[0], options.smoothing)
-    record = {
-        **inputs.record,
-        "settings": settings,
-        "seed": seed,
-        **_outcome(finished, used, num_starts),
-        "seconds": round(time.perf_counter() - began, 3),
-        **_environment(layouts),
-    }
-    if saved is not None and saved.resumed_at is not None:
-        record["resumed_at"] = saved.resumed_at  # steps
+    outcome = _outcome(finished, used, num_starts, saved)
+    seconds = round(time.perf_counter() - began, 3)
+    record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
     with layouts[0].host_if_split():
-        return combination.make_embedding(inputs, factors, combine, key, finished, record)
+        return combination.make_embedding(
+            inputs, factors, combine, key, finished, record | _environment(layouts)
+        )
 
 
 def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict[str, Any]]:
@@ -262,7 +256,9 @@ def _starts(
     ]
 
 
-def _outcome(finished: list[Solution], used: list[Solution], num_starts: int) -> dict[str, Any]:
+def _outcome(
+    finished: list[Solution], used: list[Solution], num_starts: int, saved: Checkpoint | None
+) -> dict[str, Any]:
     """Return the part of the record that says how the solver ended."""
     statuses = [Status(int(solution.status)) for solution in finished]
     objectives = [float(solution.objective) for solution in finished]
@@ -272,6 +268,7 @@ def _outcome(finished: list[Solution], used: list[Solution], num_starts: int) ->
         "num_steps": [int(solution.num_steps) for solution in finished],
         "used": [number for number, solution in enumerate(finished) if any(solution is one for one in used)],
         "interrupted": len(finished) < num_starts or Status.INTERRUPTED in statuses,
+        **({} if saved is None or saved.resumed_at is None else {"resumed_at": saved.resumed_at}),  # steps
     }
 
 

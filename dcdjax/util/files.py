@@ -1,21 +1,26 @@
-"""Write files atomically, and find the cache folder."""
+"""Write files atomically, remove what a crash left of them, and find the cache folder."""
 
 import errno
 import os
+import re
 import secrets
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+# The names of temporary files.
+_PART = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{16}\.part")
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary binary file that replaces `path` at the end, or is deleted on an error.
 
-    Other processes see the old file or the new one, never a part, even after a crash. A pipe or a device is
-    written directly.
+    Other processes see the old file or the new one, never a part, even after a crash. At the end, the new file
+    and its name are on the disk. A pipe or a device is written directly.
     """
     path = Path(os.path.realpath(path))  # replaces the file that a link points to, not the link
     if path.exists() and not path.is_file():
@@ -31,12 +36,30 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+        _sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
-def sync_folder(folder: str | os.PathLike[str]) -> None:
+def remove_leftovers(folder: Path, targets: str, *, min_age: float = 0.0) -> None:
+    """Remove the temporary files that killed processes left in a folder.
+
+    Args:
+      folder: the folder.
+      targets: remove the temporary files of `atomic_write` for files whose names begin with this.
+      min_age: keep files that were written to within the last seconds, this many. Another process may be
+        writing them.
+    """
+    for path in folder.iterdir():
+        match = _PART.fullmatch(path.name)
+        if match and match["target"].startswith(targets):
+            with suppress(OSError):  # what stays does no harm
+                if time.time() - path.stat().st_mtime >= min_age:
+                    path.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
     """Wait until renames in a folder are on disk, where the platform supports it."""
     if os.name == "nt":  # cannot open folders
         return

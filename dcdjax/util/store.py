@@ -4,6 +4,7 @@ Models, checkpoints and matrices are all saved in this format. The metadata of t
 record as JSON text, and a SHA-256 of the record and of all tensors. Nothing is ever pickled.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -11,7 +12,8 @@ import os
 import re
 import reprlib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +54,12 @@ class Stored(NamedTuple):
 
 
 def write(
-    path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], content: Mapping[str, Any], *, kind: str
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray],
+    content: Mapping[str, Any],
+    *,
+    kind: str,
+    take_turns: bool = False,
 ) -> None:
     """Write one file in place of the file that is there, if any.
 
@@ -65,6 +72,7 @@ def write(
       content: dicts with keys of type str, lists, str, int, finite float, bool, None. NumPy scalars become
         Python numbers. Tuples are refused, because they would come back as lists.
       kind: what the file holds, such as "model". `read` can insist on it.
+      take_turns: lock the folder, so that processes that write into it wait for each other.
 
     Raises:
       ValueError: if a tensor or an entry of the content cannot be saved. Nothing is written.
@@ -78,11 +86,15 @@ def write(
       >>> stored.content["words"], stored.tensors["W"].tolist()
       (['sun', 'moon'], [[1.0, 0.0], [0.0, 1.0]])
     """
-    write_encoded(path, encode(tensors, content, kind=kind))
+    pieces = _encode(tensors, content, kind)
+    folder = Path(path).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder, wait=True) if take_turns else nullcontext(), files.atomic_write(path) as file:
+        file.writelines(pieces)
 
 
-def encode(
-    tensors: Mapping[str, np.ndarray], content: Mapping[str, Any], *, kind: str
+def _encode(
+    tensors: Mapping[str, np.ndarray], content: Mapping[str, Any], kind: str
 ) -> list[bytes | memoryview]:
     """Return the bytes of a file in pieces: its header, then each tensor without a copy.
 
@@ -106,13 +118,6 @@ def encode(
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     return [len(encoded).to_bytes(8, "little"), encoded, *pieces]
-
-
-def write_encoded(path: str | os.PathLike[str], pieces: Collection[bytes | memoryview]) -> None:
-    """Write what `encode` returned, as `write` does."""
-    with files.atomic_write(path) as file:
-        for piece in pieces:
-            file.write(piece)
 
 
 def read(path: str | os.PathLike[str], *, kind: str | None = None, mapped: Collection[str] = ()) -> Stored:
@@ -166,14 +171,21 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 @contextmanager
 def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever reading a damaged file raises into a ValueError that names the file."""
+    """Turn whatever reading a damaged file raises into a ValueError that names the file, once.
+
+    Errors of the machine stay as they are: they do not say that the file is wrong.
+    """
     try:
         yield
-    except (FileNotFoundError, PermissionError):
+    except MemoryError:
         raise
     except Exception as error:  # safetensors, zipfile, zlib and NumPy raise many kinds
-        reason = error if str(error) else type(error).__name__
-        raise ValueError(f"{os.fspath(path)}: {reason}") from error
+        # The system numbers its errors, gzip does not. A folder is no file, and EINVAL is a wrong offset.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EISDIR, errno.EINVAL):
+            error.filename = error.filename or os.fspath(path)
+            raise
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{os.fspath(path)}: {reason.removeprefix(f'{os.fspath(path)}: ')}") from error
 
 
 @contextmanager
@@ -208,11 +220,9 @@ def _to_json(value: Any, where: str, depth: int) -> Any:
     """Return the value as JSON will return it, or raise a ValueError that says where it cannot."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, int):
-        return value
-    if isinstance(value, str) and not _SPLIT_CHARACTER.search(value):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
+    is_text = isinstance(value, str) and not _SPLIT_CHARACTER.search(value)
+    is_finite = isinstance(value, float) and math.isfinite(value)
+    if value is None or isinstance(value, int) or is_text or is_finite:
         return value
     if isinstance(value, list) and depth:
         return [_to_json(item, f"{where}[{n}]", depth - 1) for n, item in enumerate(value)]
