@@ -13,9 +13,9 @@ import numpy as np
 from dcdjax.util import files, store
 
 _FILE, _KIND = "model.safetensors", "model"
-# Seconds after which no process can still be writing a temporary file: it may be removed. Where folders cannot
-# be locked, another process may be writing a newer one.
-_STALE = 24 * 60 * 60
+# Seconds after which no process can still be writing a temporary file, so that it may be removed. Newer ones
+# stay: where folders cannot be locked, another process may be writing them.
+_STALE = 24 * 60 * 60.0
 
 
 def save(

@@ -19,8 +19,8 @@ _PART = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{16}\.part")
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary binary file that replaces `path` at the end, or is deleted on an error.
 
-    Other processes see the old file or the new one, never a part, even after a crash. At the end, the new file
-    and its name are on the disk. A pipe or a device is written directly.
+    Other processes see the old file or the new one, never a part, even after a crash. At the end, the disk
+    has the file and its name. A pipe or a device is written directly.
     """
     path = Path(os.path.realpath(path))  # replaces the file that a link points to, not the link
     if path.exists() and not path.is_file():

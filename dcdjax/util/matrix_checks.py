@@ -1,7 +1,6 @@
 """Convert matrices to float64 CSR and check them. Errors name the first offending entry."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,8 @@ _RELATIVE_ASYMMETRY = 1e-5
 
 def canonical(name: str, S: Any, num_words: int | None = None) -> scipy.sparse.csr_array:
     """Convert S to float64 CSR with sorted indices, and check its values. Valid CSR is not copied."""
-    if scipy.sparse.issparse(S):
-        matrix = _from_sparse(name, S)
-    elif hasattr(S, "__array__"):
-        matrix = _from_sparse(name, _from_dense(name, np.asarray(S)))
-    else:
-        matrix = _from_pair(name, S, num_words)
+    is_matrix = scipy.sparse.issparse(S) or hasattr(S, "__array__")
+    matrix = _from_matrix(name, S) if is_matrix else _from_pair(name, S, num_words)
     if num_words is not None and matrix.shape[0] != num_words:
         raise ValueError(f"{name} has {matrix.shape[0]} words where {num_words} are expected")
     if matrix.shape[0] == 0:
@@ -29,18 +24,32 @@ def canonical(name: str, S: Any, num_words: int | None = None) -> scipy.sparse.c
     return matrix
 
 
-def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
+def _from_matrix(name: str, S: Any) -> scipy.sparse.csr_array:
+    S = S if scipy.sparse.issparse(S) else np.asarray(S)
     if S.ndim != 2 or S.shape[0] != S.shape[1]:
         raise ValueError(f"{name} must be square, got shape {S.shape}")
-    if S.format != "csr":
+    if isinstance(S, np.ndarray):
+        S = scipy.sparse.coo_array(_as_float64(name, S))
+    return _from_sparse(name, S)
+
+
+def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
+    if S.format == "csr":
+        with store.name_in_errors(name):
+            matrix_files.check_compressed(S.data, S.indices, S.indptr, *S.shape)
+    else:
         S = S.tocoo()
-        _check_values(name, S.data, lambda n: (S.row[n], S.col[n]))
-        # Duplicate entries are summed, as SciPy does.
-        return matrix_files.from_coordinates(S.data.astype(np.float64), S.row, S.col, S.shape)
-    with store.name_in_errors(name):
-        matrix_files.check_compressed(S.data, S.indices, S.indptr, *S.shape)
-    _check_values(name, S.data, lambda n: (np.searchsorted(S.indptr, n, side="right") - 1, S.indices[n]))
-    data = S.data.astype(np.float64, copy=False)
+    data = _as_float64(name, S.data)
+    # With a NaN, minimum and maximum are NaN. This check needs no temporary array.
+    if data.size and not (data.min() >= 0 and data.max() < np.inf):
+        bad = ~(np.isfinite(data) & (data >= 0))
+        n, entries = int(bad.argmax()), S.tocoo()
+        raise ValueError(
+            f"{name}[{n}] = {S.data[n]} at ({entries.row[n]}, {entries.col[n]}) is not a finite, nonnegative "
+            f"number ({int(bad.sum())} such in all)"
+        )
+    if S.format == "coo":  # duplicate entries are summed, as SciPy does
+        return matrix_files.from_coordinates(data, S.row, S.col, S.shape)
     matrix = scipy.sparse.csr_array((data, S.indices, S.indptr), shape=S.shape, copy=False)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -48,13 +57,11 @@ def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
     return matrix
 
 
-def _from_dense(name: str, S: np.ndarray) -> scipy.sparse.coo_array:
-    if S.ndim != 2:
-        raise ValueError(f"{name} must be square, got shape {S.shape}")
+def _as_float64(name: str, values: np.ndarray) -> np.ndarray:
     try:
-        return scipy.sparse.coo_array(S.astype(np.float64, casting="same_kind"))
+        return values.astype(np.float64, casting="same_kind", copy=False)
     except TypeError:
-        raise ValueError(f"{name} must be real numbers, got {S.dtype}") from None
+        raise ValueError(f"{name} must be real numbers, got {values.dtype}") from None
 
 
 def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_array:
@@ -73,43 +80,20 @@ def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_arr
     if num_words is None:
         num_words = int(S_idx.max(initial=-1)) + 1
     rows, columns = S_idx[:, 0], S_idx[:, 1]
-    outside = (S_idx < 0) | (S_idx >= num_words)
+    outside = ((S_idx < 0) | (S_idx >= num_words)).any(axis=1)
     if outside.any():
-        n = int(np.flatnonzero(outside.any(axis=1))[0])
+        n = int(outside.argmax())
         raise ValueError(f"S_idx[{n}] = ({rows[n]}, {columns[n]}) is outside of {num_words} words")
-    _check_values("S_val", S_val, lambda n: (rows[n], columns[n]))
-
-    shape = (num_words, num_words)
-    matrix = matrix_files.from_coordinates(S_val.astype(np.float64), rows, columns, shape)
-    if matrix.nnz < S_val.size:  # the conversion has summed duplicates
-        _, first, count = np.unique(
-            rows.astype(np.int64) * num_words + columns, return_index=True, return_counts=True
-        )
+    data, shape = _as_float64("S_val", S_val), (num_words, num_words)
+    matrix = _from_sparse("S_val", scipy.sparse.coo_array((data, (rows, columns)), shape=shape))
+    if matrix.nnz < data.size:  # the conversion has summed duplicates
+        _, first, count = np.unique(S_idx, axis=0, return_index=True, return_counts=True)
         n = int(first[count > 1].min())
+        num_such = int((count > 1).sum())
         raise ValueError(
-            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once "
-            f"({int((count > 1).sum())} such in all)"
+            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once ({num_such} such in all)"
         )
     return matrix
-
-
-def _check_values(name: str, values: np.ndarray, place: Callable[[int], tuple[Any, Any]]) -> None:
-    if not (np.issubdtype(values.dtype, np.integer) or np.issubdtype(values.dtype, np.floating)):
-        # NumPy takes ml_dtypes' bfloat16 for neither, but can convert it
-        try:
-            values = values.astype(np.float64, casting="safe")
-        except TypeError:
-            raise ValueError(f"{name} must be real numbers, got {values.dtype}") from None
-    # With a NaN, minimum and maximum are NaN. This check needs no temporary array.
-    if not values.size or (values.min() >= 0 and values.max() < np.inf):
-        return
-    bad = ~(np.isfinite(values) & (values >= 0))
-    n = int(bad.argmax())
-    row, column = place(n)
-    raise ValueError(
-        f"{name}[{n}] = {values[n]} at ({row}, {column}) is not a finite, nonnegative number "
-        f"({int(bad.sum())} such in all)"
-    )
 
 
 def symmetric(

@@ -67,8 +67,7 @@ def save_matrix(
             "".join(words).encode()  # refuses half characters
         content = {"shape": list(matrix.shape), "words": words, "settings": settings}
         tensors = {name: getattr(matrix, name) for name in _OWN_NAMES}
-        pieces = store.encode(tensors | arrays, content, kind=kind)
-    store.write_encoded(path, pieces)
+        store.write(path, tensors | arrays, content, kind=kind)
 
 
 def load_matrix(path: str | os.PathLike[str], *, kind: str, mapped: bool = False) -> StoredMatrix:
@@ -148,8 +147,7 @@ def check_size(num_rows: int, num_nonzeros: int) -> None:
 
 
 def _to_matrix(content: Mapping[str, np.ndarray]) -> scipy.sparse.csr_array:
-    layout = content["format"].item()
-    layout = layout.decode("latin-1") if isinstance(layout, bytes) else layout
+    layout = content["format"].astype(str).item()  # SciPy saves bytes
     if layout not in ("csr", "csc", "coo"):
         raise ValueError(f"it holds the sparse format {layout!r}: save matrix.tocsr() instead")
     needed = ("shape", "data", *(("row", "col") if layout == "coo" else ("indices", "indptr")))

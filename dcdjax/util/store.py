@@ -86,20 +86,7 @@ def write(
       >>> stored.content["words"], stored.tensors["W"].tolist()
       (['sun', 'moon'], [[1.0, 0.0], [0.0, 1.0]])
     """
-    pieces = _encode(tensors, content, kind)
-    folder = Path(path).parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder, wait=True) if take_turns else nullcontext(), files.atomic_write(path) as file:
-        file.writelines(pieces)
-
-
-def _encode(
-    tensors: Mapping[str, np.ndarray], content: Mapping[str, Any], kind: str
-) -> list[bytes | memoryview]:
-    """Return the bytes of a file in pieces: its header, then each tensor without a copy.
-
-    The functions of safetensors copy all tensors first in some of its versions.
-    """
+    # Some versions of safetensors copy all tensors before they write them, so the file is written here.
     text = json.dumps(_to_json(content, "content", _MAX_DEPTH), allow_nan=False)
     tensors = {name: _to_storable(name, tensor) for name, tensor in tensors.items()}
     if len(text) > MAX_TEXT_IN_HEADER:
@@ -117,7 +104,10 @@ def _encode(
         position += tensor.nbytes
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
-    return [len(encoded).to_bytes(8, "little"), encoded, *pieces]
+    folder = Path(path).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder, wait=True) if take_turns else nullcontext(), files.atomic_write(path) as file:
+        file.writelines([len(encoded).to_bytes(8, "little"), encoded, *pieces])
 
 
 def read(path: str | os.PathLike[str], *, kind: str | None = None, mapped: Collection[str] = ()) -> Stored:
@@ -171,21 +161,23 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 @contextmanager
 def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever reading a damaged file raises into a ValueError that names the file, once.
+    """Turn whatever reading a damaged file raises into a ValueError that names the file.
 
-    Errors of the machine stay as they are: they do not say that the file is wrong.
+    Errors of a disk and of memory keep their kind, because they do not mean that the file is damaged. They
+    name the file too. The name is there once, however often this function is nested.
     """
+    name = os.fspath(path)
     try:
         yield
-    except MemoryError:
-        raise
     except Exception as error:  # safetensors, zipfile, zlib and NumPy raise many kinds
-        # The system numbers its errors, gzip does not. A folder is no file, and EINVAL is a wrong offset.
+        # The system numbers its errors, gzip does not. EISDIR means that this is no file, EINVAL comes from a
+        # wrong offset in a damaged one.
         if isinstance(error, OSError) and error.errno not in (None, errno.EISDIR, errno.EINVAL):
-            error.filename = error.filename or os.fspath(path)
+            error.filename = error.filename or name
             raise
-        reason = str(error) or type(error).__name__
-        raise ValueError(f"{os.fspath(path)}: {reason.removeprefix(f'{os.fspath(path)}: ')}") from error
+        reason = (str(error) or type(error).__name__).removeprefix(f"{name}: ")
+        kind = MemoryError if isinstance(error, MemoryError) else ValueError
+        raise kind(f"{name}: {reason}") from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from dcdjax.util.files import atomic_write
+from dcdjax.util.files import atomic_write, remove_leftovers
 from dcdjax.util.parallel import in_order, num_workers
 from dcdjax.util.progress import Bars
 
@@ -42,6 +42,18 @@ def test_a_pipe_is_written_into_and_a_link_followed(tmp_path):
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "old").read_bytes() == b"new"
+
+
+def test_leftovers_are_removed_by_target_and_age(tmp_path):
+    old, recent, other = (tmp_path / f".{name}.{'0' * 16}.part" for name in ("a-1.bin", "a-2.bin", "b.bin"))
+    for path in (old, recent, other, tmp_path / ".a-mine.part"):
+        path.touch()
+        if path != recent:
+            os.utime(path, (0, 0))
+    remove_leftovers(tmp_path, "a-", min_age=60.0)
+    assert set(os.listdir(tmp_path)) == {recent.name, other.name, ".a-mine.part"}
+    remove_leftovers(tmp_path, "a-")
+    assert set(os.listdir(tmp_path)) == {other.name, ".a-mine.part"}
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -243,7 +243,7 @@ def test_a_lying_header_claims_no_memory(tmp_path):
     with zipfile.ZipFile(tmp_path / "s.npz", "w") as new:
         for name, content in {**members, "data.npy": header.getvalue()}.items():
             new.writestr(name, content)
-    with pytest.raises(ValueError, match=r"s\.npz: "):
+    with pytest.raises(MemoryError, match=r"s\.npz: Unable to allocate"):
         read_npz(tmp_path / "s.npz")
 
 
@@ -310,7 +310,6 @@ GZIPPED = gzip.compress(BANNER + b"3 3 1\n1 2 1.0\n", mtime=0)  # test ids conta
         (BANNER + b"3 3 1\n1 4 1.0\n", "index out of bounds"),
         (BANNER + b"3 3 1\n0 1 1.0\n", "index out of bounds"),
         (BANNER + b"3 3 1\n1 2 many\n", "Line 3: Invalid"),
-        (BANNER + b"3 3 99999999999999\n1 2 1.0\n", "m.mtx: "),
         (BANNER + b"99999999999 99999999999 1\n1 2 1.0\n", "says it has 99999999999 rows, but has only 1"),
         (GZIPPED[:-9], "m.mtx: "),
         (GZIPPED[:-8] + bytes(8), "CRC check failed"),
@@ -322,3 +321,9 @@ def test_wrong_matrix_market_is_refused(tmp_path, content, message):
     with pytest.raises(ValueError, match=message) as caught:
         read_matrix(tmp_path / "m.mtx")
     assert "m.mtx" in str(caught.value)
+
+
+def test_a_lying_matrix_market_claims_no_memory(tmp_path):
+    (tmp_path / "m.mtx").write_bytes(BANNER + b"3 3 99999999999999\n1 2 1.0\n")
+    with pytest.raises(MemoryError, match=r"m\.mtx: Unable to allocate"):
+        read_matrix(tmp_path / "m.mtx")

@@ -15,7 +15,7 @@ import safetensors.numpy
 from hypothesis import example, given
 
 from dcdjax.util import store
-from dcdjax.util.store import kind_of, read, write
+from dcdjax.util.store import kind_of, name_in_errors, read, write
 
 TENSORS = {"W": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array([3, 1])}
 CONTENT = {"words": ["a", "é\ud800"], "solver": {"steps": 7, "tol": 1e-3, "start": None, "exact": True}}
@@ -359,6 +359,18 @@ def test_files_of_somebody_else(path, content):
     assert kind_of(path) is None
     with pytest.raises(ValueError, match="file: it is damaged, or dcdjax did not save it"):
         read(path)
+
+
+def test_errors_of_the_machine_do_not_say_that_the_file_is_damaged(path):
+    with pytest.raises(OSError, match=r"\[Errno 5\] Input/output error: '.*file'"), name_in_errors(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(MemoryError, match="file: Unable to allocate 3 TiB"), name_in_errors(path):
+        raise MemoryError("Unable to allocate 3 TiB")
+
+
+def test_a_file_is_named_once():
+    with pytest.raises(ValueError, match=r"^here: wrong$"), name_in_errors("here"), name_in_errors("here"):
+        raise ValueError("wrong")
 
 
 def test_what_is_no_file(tmp_path):
