@@ -9,18 +9,16 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
-import itertools
-import math
 import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from dcdjax.util.progress import Progress
 
-_PACKAGES = ("numpy", "scipy", "jax")
+PACKAGES = ("numpy", "scipy", "jax")
 # Tests are mostly numbers, idlelib is a program, and the last two hold other packages.
 _SKIPPED_FOLDERS = {"test", "tests", "internal_test_util", "idlelib", "site-packages", "dist-packages"}
 
@@ -30,52 +28,45 @@ _MIN_PLAIN = 0.7
 # Almost every English sentence has one of these words. Python's keywords (for, in, is) are left out, so that
 # a line of code does not pass.
 _FUNCTION_WORD = re.compile(
-    r"an?|the|th(?:is|at|ese|ose|an|en|ere|eir|ey)|wh(?:ich|en|ere|o|at)|how|its?|of|to|by|on|at|into|be|been"
-    r"|are|was|were|ha[sd]|have|do|does|can|could|will|would|should|must|may|might|but|so|such|only|also|any"
-    r"|each|every|all|no|some|you|we|your|our|one|more|most|other|same|between|through|over"
-)
-_REFERENCES = {"references", "reference", "bibliography"}
-
-_DIRECTIVE = re.compile(r"\.\.(?: |$)")
-_PROSE_DIRECTIVE = re.compile(
-    r"\.\. (?:admonition|attention|caution|deprecated|hint|important|note|seealso|tip|version\w+|warning):: *"
-)
-_UNDERLINE = re.compile(r"([^\w\s.])\1{2,}")
-# The first line of an example or of a table.
-_BLOCK = re.compile(
-    r">>>|\.\.\. |\.\.\.$|\$ |\||@\w|(?:In|Out) ?\[\d*\]:|.*::=|[=~-]{2,}(?: +[=~-]{2,})+$|\+[-=+]+\+$"
-)
-_BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-z]|#)[.)]) +")
-# Labels before a description: `:param x:`, `x (int):`, `x -- `, `f(x) -> `, and in See Also `f, g : `.
-_LABEL = re.compile(
-    r":(?!\w+:`)[\w *]+:(?: +|$)"
-    r"|\*{0,2}`{0,2}[A-Za-z_][\w.]*`{0,2}(?: ?\([^()]*\))?(?:: +| --? | -> )"
-    r"|[\w.`]+(?:, [\w.`]+)* : "
+    r"an?|the|th(?:is|at|ese|ose|an|ere|ey)|wh(?:ich|en|ere|at)|its?|of|to|by|on|at|into|be|are|was|has|have"
+    r"|do|does|can|will|should|must|may|but|so|only|also|any|each|every|all|no|you|we"
 )
 
-_WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
-_IDENTIFIER = re.compile(r"[~!@]?(?:\w+\.)*(\w+)(?:\(.*\))?")
+# A bullet or number, or a label of the lines that follow: `:param x:`, `x (int):`, `x -- `, `f(x) -> `.
+_ITEM = r"(?:(?:[-*+•]|\(?(?:\w|\d\d)[.)]|:[\w *]+:(?!`)|[\w.*`'\"]+(?: ?\([^()\n]*\))?(?::| --?| ->)) +)+"
+# Patterns and their replacements, for a whole docstring. They remove what is not prose, and set paragraphs
+# apart. The order matters: an item of a table or of a listing is not an item of a list.
+_LAYOUT = (
+    # References end at the next heading.
+    (r"^ *references?\n *---+$(?:\n(?!.+\n *---).*)*", "\n"),
+    # A heading has a line below it. So has the first row of many tables.
+    (r"^.*\n *([^\w\s.])\1\1+$", "\n"),
+    # An example or a table ends at the next empty line.
+    (r"^ *(?:>>>|\.\.\. |\$ |\||\+-|@|.*::=|\w+ ?\[\d*\]:|[=~-]+ +[=~-]+).*(?:\n.+)*", "\n"),
+    # A directive or a double colon begins a listing, which is indented. Notes are prose.
+    (r"^( *)\.\. (?:note|warning|seealso|deprecated|version\w+):: *", r"\n\1"),
+    (r"^( *)(?:\.\.(?: .*)?|(.*)::)$(?:\n(?:\1 +.*)?$)*", r"\1\2\n"),
+    # The other lines of an item are deeper than its first one. The first one gets the same indentation.
+    (rf"^( *){_ITEM}(.*)(?:\n(\1 +)(?!{_ITEM}))?", r"\n\3\2 "),
+    # NumPy writes `x : type` for a parameter, `f, g : description` for related functions.
+    (r"^( *)[\w.`*]+(?:, [\w.`*]+)* : ", r"\n\1"),
+)
+# Lines of the same indentation. A single line above deeper ones is a label, unless it ends as a sentence.
+_PARAGRAPH = re.compile(r"^( *)\S.*$(?:(?:\n\1\S.*)+|(?<=[.!?])|(?!\n\1 ))", re.MULTILINE)
+# Patterns and their replacements, for a paragraph.
+_MARKUP = (
+    # Links, formulas and citations.
+    (r"<?(?:https?://|ftp://|www\.)[^\s>`]+>?|:math:`[^`]*`|\$[^$]+\$|\[[\w*#,. -]+\]_?(?=[\s.,;:)]|$)", " "),
+    # Code is kept if it reads as words, without its role, its arguments and its target.
+    (r"(?::[\w:+-]+:)?(``?)(?:[~!@]?([\w.' -]+)(?:\([^`]*\)|<[^`]*>)?|[^`]+)\1_{0,2}", r"\2"),
+    # The dot of an abbreviation does not end a sentence.
+    (r"\b(?:e\. ?g|i\. ?e|w\.r\.t|a\.k\.a|etc|cf|vs|al|fig|eqs?|refs?|sec|resp|approx|dr|pp?|vol)\.,?", " "),
+    # A call, an indexing or a name with dots is reduced to the last name.
+    (r"(?<=\w)\([^()]*\)|(?<=\w)\[[^\[\]]*\]|\b(?:\w+\.)+(?=\w)", ""),
+)
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)[)\]\"'*]*\s+")
-
-
-def _code(match: re.Match[str]) -> str:
-    """Keep text marked as code or as a link if it reads as words."""
-    content = re.sub(r"\s*<[^>]*>$", "", match[1])
-    if identifier := _IDENTIFIER.fullmatch(content):
-        return identifier[1]
-    return content if re.fullmatch(r"[A-Za-z' -]+", content) and match[0][:2] != "``" else " "
-
-
-_INLINE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"<?(?:https?|ftp)://[^\s>`]+>?|\bwww\.[^\s>`]+"), " "),
-    (re.compile(r":math:`[^`]*`|\$[^$]+\$|\[[\w*#,. -]+\]_?(?=[\s.,;:)]|$)"), " "),
-    (re.compile(r"``(.+?)``"), _code),
-    (re.compile(r"(?::[\w:+-]+:)?`([^`]+)`_{0,2}"), _code),
-    (re.compile(r"\b(?:e\. ?g|i\. ?e|w\.r\.t|a\.k\.a)\b\.?,?", re.IGNORECASE), " "),
-    (re.compile(r"\b(etc|cf|vs|al|fig|eqs?|refs?|sec|resp|approx|dr|pp?|vol|ch)\.", re.IGNORECASE), r"\1"),
-    # A call or an indexing inside a sentence is reduced to the name.
-    (re.compile(r"(?<=\w)\([^()]*\)|(?<=\w)\[[^\[\]]*\]"), ""),
-)
+# Single letters but "a" are variables.
+_WORD = re.compile(r"a|(?!.$)[a-z]+(?:['/_-][a-z]+)*")
 
 
 def build(progress: Progress | None = None) -> str:
@@ -91,16 +82,16 @@ def build(progress: Progress | None = None) -> str:
     Raises:
       RuntimeError: if this installation has no source files.
     """
-    files = list(_source_files())
+    files = list(source_files())
     if not files:
-        raise RuntimeError("there are no source files of Python, " + ", ".join(_PACKAGES))
-    sentences: dict[str, None] = {}
+        raise RuntimeError("there are no source files of Python, " + ", ".join(PACKAGES))
+    lines: dict[str, None] = {}
     for done, file in enumerate(files, start=1):
-        for text in _documentation(file):
-            sentences.update(dict.fromkeys(_sentences(text)))
+        for text in documentation(file):
+            lines.update(dict.fromkeys(sentences(text)))
         if progress is not None:
             progress("reading documentation", done, len(files), "files")
-    return "".join(f"{sentence}\n" for sentence in sentences)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def fingerprint() -> str:
@@ -110,19 +101,18 @@ def fingerprint() -> str:
     change the text. A version number raised by hand would be forgotten one day.
     """
     parts = [platform.python_implementation(), platform.python_version()]
-    for package in _PACKAGES:
+    for package in PACKAGES:
         try:
             parts.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             parts.append(f"{package} absent")
-    digest = hashlib.sha256("\n".join(parts).encode())
-    digest.update(Path(__file__).read_bytes())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256("\n".join(parts).encode() + Path(__file__).read_bytes()).hexdigest()[:16]
 
 
-def _source_files() -> Iterator[Path]:
+def source_files() -> Iterator[Path]:
+    """Yield the source files of the standard library, then those of the packages."""
     roots = [Path(sysconfig.get_path("stdlib"))]
-    for package in _PACKAGES:
+    for package in PACKAGES:
         specification = importlib.util.find_spec(package)
         roots += [Path(root) for root in (specification and specification.submodule_search_locations) or ()]
     for root in roots:
@@ -131,115 +121,46 @@ def _source_files() -> Iterator[Path]:
                 yield file
 
 
-def _documentation(file: Path) -> Iterator[str]:
+def documentation(file: Path) -> Iterator[str]:
     """Yield strings that are statements, as docstrings are, or belong to a name with "doc" or to `topics`.
 
     The named ones are docstrings of functions written in C (`add_newdoc("numpy", "array", ...)`), pieces of
     docstrings that are joined at import, and Python's own `topics`.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about invalid escapes in the strings
+        with warnings.catch_warnings(action="ignore"):  # about invalid escapes in the strings
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError, OSError):  # null bytes are a ValueError to older Pythons
         return
-    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Expr | ast.Assign))
-    for node in sorted(statements, key=lambda node: node.lineno):
+    for node in ast.walk(tree):
         match node:
-            case ast.Expr(ast.Constant() as value):
-                name = "docstring"
-            case ast.Expr(ast.Call(func) as value):
-                name = ast.unparse(func)
-            case ast.Assign([target, *_], value):
-                name = ast.unparse(target)
-            case _:
-                continue
-        if "doc" in name.lower() or name == "topics":
-            for part in ast.walk(value):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    yield part.value
+            case ast.Expr(ast.Constant(str(text))):
+                yield text
+            case ast.Expr(ast.Call(name) as value) | ast.Assign([name, *_], value):
+                if re.search("doc|^topics$", ast.unparse(name), re.IGNORECASE):
+                    parts = (part.value for part in ast.walk(value) if isinstance(part, ast.Constant))
+                    yield from (part for part in parts if isinstance(part, str))
 
 
-def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield indentation and content of lines outside of headings, listings, tables and references."""
-    lines = [*(line.rstrip() for line in inspect.cleandoc(text).splitlines()), ""]
-    listing = math.inf  # lines indented deeper than this belong to a listing
-    block = references = False  # a block ends with an empty line, the references with the next heading
-    for line, below in itertools.pairwise(lines):
-        content = line.lstrip()
-        indent = len(line) - len(content)
-        if content and indent > listing:
-            continue
-        block = block and content != ""
-        listing = math.inf if content else listing
-        if _UNDERLINE.fullmatch(below.strip()):
-            references = content.lower() in _REFERENCES
-            yield 0, ""
-        elif not content or block or references or _UNDERLINE.fullmatch(content):
-            yield 0, ""
-        elif _BLOCK.match(content):
-            block = True
-        elif directive := _PROSE_DIRECTIVE.match(content):
-            yield indent, f"* {content[directive.end() :]}"  # continues indented, as a list item does
-        elif _DIRECTIVE.match(content):
-            listing = indent
-        else:
-            listing = indent if content.endswith("::") else listing
-            yield indent, content
-    yield 0, ""
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a docstring, in lower-case words with a blank between two."""
+    text = inspect.cleandoc(text)
+    for pattern, replacement in _LAYOUT:
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE | re.IGNORECASE)
+    for match in _PARAGRAPH.finditer(text):
+        paragraph = " ".join(match[0].split())
+        for pattern, replacement in _MARKUP:
+            paragraph = re.sub(pattern, replacement, paragraph, flags=re.IGNORECASE)
+        yield from filter(None, map(_words, _SENTENCE_END.split(paragraph)))
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    """Join the lines of each paragraph or list item. Leave out lines that only label the next ones."""
-    paragraph: list[str] = []
-    first = rest = 0  # indentation of the paragraph's first line and of its others
-    hanging = False  # whether the others may be indented deeper
-    for indent, content in _prose_lines(text):
-        bullet, label = _BULLET.match(content), _LABEL.match(content)
-        deeper = len(paragraph) == 1 and content != "" and indent > first
-        if paragraph and content and not bullet and not label and (indent == rest or (deeper and hanging)):
-            paragraph.append(content)
-            rest = indent
-            continue
-        if paragraph and not (deeper and not hanging and paragraph[0][-1] not in ".!?"):
-            yield " ".join(paragraph)
-        paragraph = [content] if content else []
-        first = rest = indent
-        hanging = bool(bullet) or (label is not None and not label[0].endswith(" : "))
-
-
-def _sentences(text: str) -> Iterator[str]:
-    for paragraph in _paragraphs(text):
-        for prefix in (_BULLET, _LABEL):
-            if match := prefix.match(paragraph):
-                paragraph = paragraph[match.end() :]
-        for pattern, replacement in _INLINE:
-            paragraph = pattern.sub(replacement, paragraph)
-        for sentence in _SENTENCE_END.split(paragraph):
-            if words := _words(sentence):
-                yield " ".join(words)
-
-
-def _words(sentence: str) -> list[str]:
-    """Return the words of a sentence; none if it is not a sentence."""
-    words: list[str] = []
-    num_tokens = num_plain = 0.0
-    for token in sentence.split():
-        core = token.strip("\"'`*_.,;:!?()[]{}<>-|\\").lower()
-        if not core:
-            continue
-        num_tokens += 1
-        if all(map(_WORD.fullmatch, core.split("/"))):
-            parts, weight = core.split("/"), 1.0
-        elif (identifier := _IDENTIFIER.fullmatch(core)) and re.fullmatch(r"[a-z_]+", identifier[1]):
-            # An identifier counts half: a sentence may have some, a line of code consists of them.
-            parts, weight = identifier[1].split("_"), 0.5
-        else:
-            continue
-        parts = [part for part in parts if len(part) > 1 or part == "a"]  # other letters are variables
-        words += parts
-        num_plain += weight if parts else 0.0
-    all_plain = num_plain == num_tokens and sentence.endswith(".")  # "Base class for compiler parameters."
-    if not all_plain and not any(map(_FUNCTION_WORD.fullmatch, words)):
-        return []
-    return words if len(words) >= _MIN_WORDS and num_plain >= _MIN_PLAIN * num_tokens else []
+def _words(sentence: str) -> str:
+    """Return the words of a sentence in lower case, with a blank between two; "" if it is not a sentence."""
+    tokens = [token.strip("\"'`*_.,;:!?()[]{}<>-|\\") for token in sentence.lower().split()]
+    plain = [token for token in tokens if _WORD.fullmatch(token)]
+    words = [word for token in plain for word in re.split("[/_]", token) if len(word) > 1 or word == "a"]
+    # An identifier counts half: a sentence may have some, a line of code consists of them.
+    num_plain = sum(0.5 if "_" in token else 1 for token in plain)
+    if len(words) < _MIN_WORDS or num_plain < _MIN_PLAIN * sum(map(bool, tokens)):
+        return ""
+    return " ".join(words) if any(map(_FUNCTION_WORD.fullmatch, tokens)) else ""
