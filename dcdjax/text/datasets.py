@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dcdjax.text import python_docs
 from dcdjax.util.files import atomic_write, cache_folder
@@ -54,46 +54,50 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class _Text:
-    member: str  # name in the zip archive
+class ZippedText:
+    """Describe a text in a zip archive: its name there, its size and its checksum."""
+
+    member: str
     num_bytes: int
     sha256: str
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
+    """List the addresses of a zip archive, and its texts by the names of their splits."""
+
     urls: tuple[str, ...]
-    texts: dict[str, _Text]
+    texts: dict[str, ZippedText]
 
 
-_SOURCES = {
-    "wikitext-2": _Source(
+SOURCES = {
+    "wikitext-2": Source(
         urls=(
             "https://wikitext.smerity.com/wikitext-2-v1.zip",
             "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
         ),
         texts={
-            "train": _Text(
+            "train": ZippedText(
                 member="wikitext-2/wiki.train.tokens",
                 num_bytes=10_797_148,
                 sha256="9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
             ),
-            "valid": _Text(
+            "valid": ZippedText(
                 member="wikitext-2/wiki.valid.tokens",
                 num_bytes=1_121_681,
                 sha256="f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
             ),
-            "test": _Text(
+            "test": ZippedText(
                 member="wikitext-2/wiki.test.tokens",
                 num_bytes=1_256_449,
                 sha256="d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
             ),
         },
     ),
-    "text8": _Source(
+    "text8": Source(
         urls=("http://mattmahoney.net/dc/text8.zip",),
         texts={
-            "train": _Text(
+            "train": ZippedText(
                 member="text8",
                 num_bytes=100_000_000,
                 sha256="6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
@@ -111,7 +115,7 @@ def names() -> list[str]:
       >>> names()
       ['python-docs', 'text8', 'wikitext-2']
     """
-    return sorted([_BUILT_IN, *_SOURCES])
+    return sorted([_BUILT_IN, *SOURCES])
 
 
 def load(
@@ -144,14 +148,14 @@ def load(
       OSError: if the cache cannot be written.
     """
     _check_choice("name", name, names())
-    _check_choice("split", split, ["train"] if name == _BUILT_IN else list(_SOURCES[name].texts))
+    _check_choice("split", split, ["train"] if name == _BUILT_IN else list(SOURCES[name].texts))
     if folder is not None and not Path(folder).is_dir():
         raise ValueError(f"folder is not a folder: {os.fspath(folder)!r}")
     cache = cache_folder() if cache is None else Path(cache)
     if name == _BUILT_IN:
         return _built_in(cache, progress)
 
-    source = _SOURCES[name]
+    source = SOURCES[name]
     text = source.texts[split]
     folder = os.environ.get("DCDJAX_DATA") if folder is None else folder
     if folder and (path := _local(Path(folder) / name, split, text)):
@@ -204,17 +208,15 @@ def _built_in(cache: Path, progress: Progress | None) -> Dataset:
     return Dataset(_BUILT_IN, path, sha256, len(text), "built in")
 
 
-def _local(folder: Path, split: str, text: _Text) -> Path | None:
+def _local(folder: Path, split: str, text: ZippedText) -> Path | None:
     original = text.member.rpartition("/")[2]
     for name in (f"{split}.txt.gz", f"{split}.txt", f"{original}.gz", original):
         path = folder / name
         if path.is_file():
             try:
-                found = _sha256(path)
+                _check_sha256(path, text)
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 raise ValueError(f"{path} is damaged: {error}") from error
-            if found != text.sha256:
-                raise ValueError(f"{path} is another text: SHA-256 {found}, expected {text.sha256}")
             return path
     return None
 
@@ -224,26 +226,27 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _check_sha256(path: Path, text: ZippedText) -> None:
+    if (found := _sha256(path)) != text.sha256:
+        raise ValueError(f"{path} is another text: SHA-256 {found}, expected {text.sha256}")
+
+
 def _download(name: str, split: str, folder: Path, progress: Progress | None) -> None:
     """Download a zip archive from the first address that has the right one, and unpack all its texts.
 
     The archive is not kept. Its checksum does not matter, as mirrors may pack the same text differently.
     """
-    import pooch  # takes a while to import, and most texts are in the cache
-    import requests
+    import requests  # takes a while to import, and most texts are in the cache
 
-    source = _SOURCES[name]
+    source = SOURCES[name]
     failures = {}
     for url, attempt in itertools.product(source.urls, range(_ATTEMPTS)):
         time.sleep(attempt)  # seconds: a busy server may answer the second time
-        # Any: pooch declares narrower types than it takes.
-        bar: Any = _ProgressBar(f"downloading {url.rpartition('/')[2]}", progress)
-        fetch: Any = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
-        # Each process downloads into a folder of its own.
+        # Each process downloads into a folder of its own, on the disk of the cache.
         with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
             archive = Path(temporary, "archive.zip")
             try:
-                fetch(url, os.fspath(archive), None)
+                _fetch(url, archive, progress)
                 _unpack(archive, source, folder)
                 return
             except (requests.RequestException, ValueError) as error:
@@ -255,36 +258,22 @@ def _download(name: str, split: str, folder: Path, progress: Progress | None) ->
     raise DownloadError("\n".join([f"cannot download {name}", *failures.values(), advice]))
 
 
-class _ProgressBar:
-    """Pass the progress of pooch on. Pooch sets `total`, 0 where unknown, at the start of each attempt."""
+def _fetch(url: str, path: Path, progress: Progress | None) -> None:
+    """Download a file, and report progress in bytes."""
+    import requests
 
-    def __init__(self, stage: str, progress: Progress | None) -> None:
-        self._stage, self._progress = stage, progress
-        self._total = self._done = 0
-
-    @property
-    def total(self) -> int:
-        return self._total
-
-    @total.setter
-    def total(self, num_bytes: int) -> None:
-        self._total, self._done = num_bytes, 0
-        self.update(0)
-
-    def update(self, num_bytes: int) -> None:
-        # Pooch counts a whole chunk for the last one, and at the end the total once more.
-        self._done = min(self._done + num_bytes, self._total or self._done + num_bytes)
-        if self._progress is not None:
-            self._progress(self._stage, self._done, self._total or None, "B")
-
-    def reset(self) -> None:
-        """Do nothing: pooch would start again from zero at the end."""
-
-    def close(self) -> None:
-        """Do nothing: the caller closes the bar that it passed."""
+    # A server must not compress the archive once more: the bytes read would not add up to the length.
+    answer = requests.get(url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=_TIMEOUT)
+    with answer, path.open("wb") as file:
+        answer.raise_for_status()
+        total = int(answer.headers.get("Content-Length", 0)) or None
+        for chunk in itertools.chain([b""], answer.iter_content(_CHUNK)):  # the first call says 0 bytes
+            file.write(chunk)
+            if progress is not None:
+                progress(f"downloading {url.rpartition('/')[2]}", file.tell(), total, "B")
 
 
-def _unpack(archive: Path, source: _Source, folder: Path) -> None:
+def _unpack(archive: Path, source: Source, folder: Path) -> None:
     """Unpack all texts of a zip archive. Raise ValueError if one is missing, damaged or another text."""
     try:
         with zipfile.ZipFile(archive) as zipped:
@@ -292,13 +281,8 @@ def _unpack(archive: Path, source: _Source, folder: Path) -> None:
                 # Check the size before unpacking: a wrong one could fill the disk.
                 if zipped.getinfo(text.member).file_size != text.num_bytes:
                     raise ValueError(f"{text.member} does not have {text.num_bytes} bytes")
-                digest = hashlib.sha256()
-                with zipped.open(text.member) as packed, atomic_write(folder / f"{split}.txt") as file:
-                    while chunk := packed.read(_CHUNK):
-                        digest.update(chunk)
-                        file.write(chunk)
-                    if digest.hexdigest() != text.sha256:
-                        found = f"SHA-256 {digest.hexdigest()}, expected {text.sha256}"
-                        raise ValueError(f"{text.member} is another text: {found}")
+                unpacked = Path(zipped.extract(text.member, archive.parent))
+                _check_sha256(unpacked, text)
+                os.replace(unpacked, folder / f"{split}.txt")  # other processes see all of it or nothing
     except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error) as error:
         raise ValueError(f"not the expected zip archive: {error}") from error

@@ -117,11 +117,11 @@ def known(monkeypatch):
 
     def known(*urls):
         texts = {
-            split: datasets._Text(f"roses/roses.{split}.tokens", len(text), sha256(text))
+            split: datasets.ZippedText(f"roses/roses.{split}.tokens", len(text), sha256(text))
             for split, text in TEXTS.items()
         }
-        source = datasets._Source(urls or (closed_port(),), texts)
-        monkeypatch.setitem(datasets._SOURCES, "roses", source)
+        source = datasets.Source(urls or (closed_port(),), texts)
+        monkeypatch.setitem(datasets.SOURCES, "roses", source)
 
     known()
     return known
@@ -276,7 +276,7 @@ def test_interrupted_download_leaves_nothing(known, start, tmp_path, error):
 
 
 def load_in_another_process(sources, cache, started):
-    datasets._SOURCES.update(sources)
+    datasets.SOURCES.update(sources)
     started.wait(60)
     found = datasets.load("roses", cache=cache)
     assert found.path.read_bytes() == TEXTS["train"]
@@ -287,7 +287,7 @@ def test_several_processes_at_once(known, start, tmp_path):
     # New interpreters: forked ones would share the threads and locks of this one.
     context = multiprocessing.get_context("spawn")
     started = context.Barrier(2)
-    sources = {"roses": datasets._SOURCES["roses"]}
+    sources = {"roses": datasets.SOURCES["roses"]}
     arguments = (sources, tmp_path / "cache", started)
     processes = [context.Process(target=load_in_another_process, args=arguments) for _ in range(2)]
     for process in processes:
