@@ -99,14 +99,13 @@ def word_pairs(
     table = as_vectors(model)
     pairs = read_pairs(pairs) if isinstance(pairs, str | os.PathLike) else pairs
     number = {word: n for n, word in enumerate(table.words)}
-    rows, human, missing, num_missing = [], [], set(), 0
+    rows, human, missing = [], [], []
     for n, pair in enumerate(pairs):
         *words, score = judgments.checked_pair(f"pairs[{n}]", pair)
         words = [word.lower() if lowercase else word for word in words]
-        unknown = {word for word in words if word not in number}
-        missing |= unknown
-        num_missing += bool(unknown)
-        if not unknown:
+        if unknown := set(words) - number.keys():
+            missing.append(unknown)
+        else:
             rows.append([number[word] for word in words])
             human.append(score)
     spearman = math.nan
@@ -116,7 +115,7 @@ def word_pairs(
         if np.ptp(scores) > 0:
             with np.errstate(invalid="ignore"):  # the p-value, which is not used, may be 0 / 0 for two pairs
                 spearman = float(scipy.stats.spearmanr(scores, human).statistic)
-    return PairResult(spearman, len(rows), num_missing, tuple(sorted(missing)))
+    return PairResult(spearman, len(rows), len(missing), tuple(sorted(set().union(*missing))))
 
 
 def analogies(

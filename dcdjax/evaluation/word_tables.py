@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -58,29 +58,27 @@ def as_vectors(model: Any) -> Vectors:
     """
     if isinstance(model, Vectors):
         return model
+    scores: Literal["cosine", "dot"] = "cosine"
     if hasattr(model, "words") and hasattr(model, "W"):
-        return _table(model.words, _square_root(_real_matrix("W", model.W)), "dot")
-    if hasattr(model, "index_to_key") and hasattr(model, "vectors"):
-        return _table(model.index_to_key, model.vectors, "cosine")
-    if isinstance(model, Mapping):
+        words, vectors, scores = model.words, _square_root(_real_matrix("W", model.W)), "dot"
+    elif hasattr(model, "index_to_key") and hasattr(model, "vectors"):
+        words, vectors = model.index_to_key, model.vectors
+    elif isinstance(model, Mapping):
         shapes = {word: np.shape(vector) for word, vector in model.items()}
         first = next(iter(shapes), None)
         for word, shape in shapes.items():
             if len(shape) != 1 or shape != shapes[first]:
                 raise ValueError(f"model: {word!r} has shape {shape}, the first, {first!r}, {shapes[first]}")
-        return _table(tuple(model), list(model.values()), "cosine")
-    if isinstance(model, tuple | list) and len(model) == 2:
-        return _table(model[0], model[1], "cosine")
-    raise TypeError(
-        "model must be a Vectors, an embedding (words, W), gensim's KeyedVectors, a pair (words, matrix) "
-        f"or a mapping of words to vectors, got {type(model).__name__}"
-    )
-
-
-def _table(words: Any, vectors: Any, scores: Literal["cosine", "dot"]) -> Vectors:
-    words = (
-        words if isinstance(words, str) else tuple(words)
-    )  # a string would become a list of its letters; it is refused later
+        words, vectors = model.keys(), list(model.values())
+    elif isinstance(model, tuple | list) and len(model) == 2:
+        words, vectors = model
+    else:
+        raise TypeError(
+            "model must be a Vectors, an embedding (words, W), gensim's KeyedVectors, a pair (words, matrix) "
+            f"or a mapping of words to vectors, got {type(model).__name__}"
+        )
+    # A string stays one, and is refused. A tuple would hold its letters.
+    words = cast(Any, words if isinstance(words, str) else tuple(words))
     return Vectors(words, _real_matrix("vectors", vectors), scores)
 
 

@@ -4,7 +4,6 @@ S is symmetric and nonnegative, and every word has a neighbor.
 """
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import scipy.sparse
 from dcdjax.similarity import matrix_market, neighbor_graph
 from dcdjax.similarity.weighting import add_self_similarity, apply_weighting, describe_word, drop_diagonal
 from dcdjax.util import checks, matrix_checks, matrix_files, store
+from dcdjax.util.warn import warn
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +215,8 @@ def read(
     with store.name_in_errors(path):
         if kind is not None:
             raise ValueError(f"it holds {kind}, not a similarity: see similarity.from_counts")
-    S = matrix_files.read_npz(path) if matrix_files.is_npz(path) else matrix_market.read_matrix(path)
-    with store.name_in_errors(path):
-        matrix, num_symmetrized = matrix_checks.symmetric("S", matrix_checks.canonical("S", S), symmetrize)
-        return _connected(matrix, None, drop_isolated, num_symmetrized)
+        S = matrix_files.read_npz(path) if matrix_files.is_npz(path) else matrix_market.read_matrix(path)
+        return from_matrix(S, symmetrize=symmetrize, drop_isolated=drop_isolated)
 
 
 def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
@@ -274,5 +272,5 @@ def _connected(
         parts = (matrix.data, number[matrix.indices], indptr)
         matrix = scipy.sparse.csr_array(parts, shape=(kept.size, kept.size))
         words = None if words is None else tuple(words[row] for row in kept)
-        warnings.warn(f"dropped {num_isolated} words without neighbors, {kept.size} remain", stacklevel=3)
+        warn(f"dropped {num_isolated} words without neighbors, {kept.size} remain", UserWarning)
     return Similarity(matrix, kept, words, num_symmetrized=num_symmetrized, num_dropped=num_isolated)

@@ -1,12 +1,12 @@
 """Convert matrices to float64 CSR and check them. Errors name the first offending entry."""
 
-import warnings
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from dcdjax.util import matrix_files, store
+from dcdjax.util.warn import warn
 
 # S_ij and S_ji may differ by a few rounding errors of float32, if they were computed in different order. A
 # larger relative difference is asymmetric data.
@@ -123,8 +123,7 @@ def symmetric(
             + ("; symmetrize=True takes the mean" if symmetrize is not None else "")
         )
     if asymmetric.nnz:
-        message = f"symmetrized {name}: {asymmetric.nnz} entries differed from their mirror image"
-        warnings.warn(message, stacklevel=3)
+        warn(f"symmetrized {name}: {asymmetric.nnz} entries differed from their mirror image", UserWarning)
     return scipy.sparse.csr_array((matrix + mirror) / 2), asymmetric.nnz
 
 
