@@ -29,7 +29,7 @@ hypothesis.settings.register_profile("dcdjax", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("dcdjax")
 
 
-_MAX_RESIDENT_BYTES = 1 << 30
+_MAX_RESIDENT_BYTES = 3 << 29
 
 # What one process has compiled, the others need not compile again: half of all the time goes there.
 _COMPILED = {

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 _LEAST_MEMORY = 0.54
 # Options that `fit` has under the same name.
 _FIT_OPTIONS = (
-    *("window", "distance_weighting", "max_words", "min_count", "drop", "lowercase", "pattern", "documents"),
+    *(
+        "text",
+        "window",
+        "distance_weighting",
+        "max_words",
+        "min_count",
+        "drop",
+        "lowercase",
+        "pattern",
+        "documents",
+    ),
     *("subsample", "preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start"),
     *("restarts", "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation"),
     *("checkpoint", "checkpoint_every"),

@@ -182,6 +182,7 @@ def _fit(parser: argparse.ArgumentParser) -> None:
 
     Examples:
       dcdjax fit book.txt -o book --lowercase --pattern '\w+' --topics 50
+      dcdjax fit articles.csv --text title --text body -o articles
       zcat articles.gz | dcdjax fit - -o articles --topics 300
       dcdjax fit wikitext-2 -o wiki --drop '<unk>'
       dcdjax fit --matrix similarities.npz -o graph
@@ -189,7 +190,10 @@ def _fit(parser: argparse.ArgumentParser) -> None:
       dcdjax fit articles.txt -o articles --checkpoint articles-under-way
     """
     add = parser.add_argument
-    sources = "files or folders, gzipped or not; - for standard input; or python-docs, wikitext-2, text8"
+    sources = (
+        "files or folders of text, or tables (.csv, .tsv, .jsonl, .parquet), gzipped or not; - for standard "
+        "input; or python-docs, wikitext-2, text8"
+    )
     add("corpus", metavar="CORPUS", nargs="*", help=sources)
     add("-o", "--output", metavar="MODEL", required=True, help="folder for the model")
     add("--matrix", metavar="FILE", help="learn from a symmetric matrix instead of a text")
@@ -197,6 +201,7 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     _json(parser, "one object with the record of the model")
 
     add = parser.add_argument_group("the text").add_argument
+    add("--text", metavar="COLUMN", action="append", help="column of a table; several are joined")
     add("--window", type=_positive, help="largest distance of a pair of words (default: 8)")
     add(
         "--distance-weighting",

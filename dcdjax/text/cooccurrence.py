@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
@@ -89,6 +89,7 @@ def count(
     outside: Outside = "keep",
     subsample: float | None = None,
     seed: int = 0,
+    text: str | Sequence[str] | None = None,
     documents: Documents = "line",
     lowercase: bool = False,
     pattern: str | re.Pattern[str] | None = None,
@@ -99,8 +100,8 @@ def count(
     """Count word pairs within a window, exactly, in one pass over the corpus.
 
     Args:
-      source: a path, a folder, an open file, "-", or an iterable of paths, strings or token lists. See
-        `tokens.read` for these, and for the options that split text.
+      source: a path, a folder, an open file, "-", a table, or an iterable of paths, strings or token lists.
+        See `tokens.read` for these, and for the options that split text.
       window: largest distance at which two words count as a pair; 5 to 10 is usual. Larger windows find more
         pairs of words on one topic, and give more nonzeros. Windows end with the document.
       distance_weighting: weight of a pair. "flat" is 1; "linear" is (window - distance + 1) / window, the
@@ -114,7 +115,8 @@ def count(
         among the kept words remains with probability min(1, sqrt(t / f) + t / f). The others drop out before
         windows are made. A smaller threshold drops more tokens of frequent words.
       seed: seed of the subsampling.
-      documents: a document is a "line", a "file" or the "corpus".
+      text: column of a table that holds the text, or several columns. Default: the only column, or "text".
+      documents: a document is a "line", a "file" or the "corpus"; in a table, a row is a line.
       lowercase: convert words to lower case.
       pattern: regular expression whose matches are the words.
       tokenizer: callable from a line to tokens, or an object such as Hugging Face's tokenizers.
@@ -154,6 +156,7 @@ def count(
         "outside": outside,
         "subsample": None if subsample is None else float(subsample),
         "seed": None if subsample is None else seed,
+        "text": text if text is None or isinstance(text, str) else list(text),
         "documents": documents,
         "lowercase": bool(lowercase),
         "pattern": compiled.pattern if compiled else pattern,
@@ -165,6 +168,7 @@ def count(
 
     blocks = read(
         source,
+        text=text,
         documents=documents,
         lowercase=bool(lowercase),
         pattern=pattern,

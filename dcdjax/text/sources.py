@@ -4,12 +4,12 @@ import errno
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dcdjax.text import blocks
+from dcdjax.text import blocks, tables
 from dcdjax.text.blocks import ByteCounter, CorpusError, Text, blocks_of_file, blocks_of_string, encode_utf8
 
 Documents = Literal["line", "file", "corpus"]
@@ -36,7 +36,9 @@ class TokenLists:
     read: tuple[int, int] | None = None
 
 
-def read_texts(source: Any, documents: Documents) -> Iterator[Text | TokenLists]:
+def read_texts(
+    source: Any, documents: Documents, text: str | Sequence[str] | None = None
+) -> Iterator[Text | TokenLists]:
     """Yield the texts of a source in order. See `tokens.read` for possible sources.
 
     Raises:
@@ -46,8 +48,17 @@ def read_texts(source: Any, documents: Documents) -> Iterator[Text | TokenLists]
     if source is sys.stdin or (isinstance(source, str) and source == "-"):
         stream = getattr(sys.stdin, "buffer", sys.stdin)
         yield from blocks_of_file(stream, "standard input", begins, ByteCounter(total=None))
+    elif tables.is_frame(source):
+        yield from _from_items(tables.texts_of_frame(source, text), begins, file_names=False)
     elif (files := list_files(source)) is not None:
-        yield from _from_files(files, begins)
+        if _are_tables(files):
+            yield from _from_items(tables.texts_of_files(files, text), begins, file_names=False)
+        elif text is not None:
+            raise ValueError(f"text={text!r} names a column, but {files[0]} is not a table")
+        else:
+            yield from _from_files(files, begins)
+    elif text is not None:
+        raise ValueError(f"text={text!r} names a column, but the corpus is not a table")
     elif hasattr(source, "read"):
         yield from blocks_of_file(source, _name(source), begins, ByteCounter(total=None))
     elif isinstance(source, bytes | bytearray | Mapping) or not isinstance(source, Iterable):
@@ -68,8 +79,13 @@ def list_files(source: Any) -> list[Path] | None:
     return None
 
 
-def _from_items(source: Iterable[Any], begins: tuple[int, ...]) -> Iterator[Text | TokenLists]:
-    """Collect strings and token lists in blocks, and read paths and open files one by one."""
+def _from_items(
+    source: Iterable[Any], begins: tuple[int, ...], *, file_names: bool = True
+) -> Iterator[Text | TokenLists]:
+    """Collect strings and token lists in blocks, and read paths and open files one by one.
+
+    If `file_names`, refuse strings that are names of files.
+    """
     strings: list[bytes] = []
     lists: list[list[str]] = []
     size = first = 0
@@ -90,7 +106,7 @@ def _from_items(source: Iterable[Any], begins: tuple[int, ...]) -> Iterator[Text
     for number, item in enumerate(source):
         name = f"item {number} of the corpus"
         if isinstance(item, str):
-            if (number < _NUM_CHECKED or paths_seen) and _names_a_file(item):
+            if file_names and (number < _NUM_CHECKED or paths_seen) and _names_a_file(item):
                 raise CorpusError(
                     f"{name}, {item!r}, is the name of a file, but strings are taken as text; to read the "
                     "file, pass a pathlib.Path"
@@ -117,6 +133,16 @@ def _from_items(source: Iterable[Any], begins: tuple[int, ...]) -> Iterator[Text
             lists.append(_token_list(item, name))
             size += _BYTES_PER_OBJECT + sum(len(token) + _BYTES_PER_OBJECT for token in lists[-1])
     yield from collected()
+
+
+def _are_tables(files: list[Path]) -> bool:
+    """Return whether the files are tables. Refuse a mixture of tables and plain text."""
+    kinds = {tables.is_table_file(file) for file in files}
+    if len(kinds) > 1:
+        table = next(file for file in files if tables.is_table_file(file))
+        other = next(file for file in files if not tables.is_table_file(file))
+        raise CorpusError(f"{table} is a table, but {other} is not: read them separately")
+    return kinds == {True}
 
 
 def _token_list(item: Any, name: str) -> list[str]:

@@ -3,7 +3,7 @@
 import io
 import itertools
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -42,6 +42,7 @@ class Block:
 def read(
     source: Any,
     *,
+    text: str | Sequence[str] | None = None,
     documents: Documents = "line",
     lowercase: bool = False,
     pattern: str | re.Pattern[str] | None = None,
@@ -54,7 +55,11 @@ def read(
     Args:
       source: a path (a folder stands for all visible files below it, sorted by name), an open file, `"-"` for
         standard input, or an iterable of `pathlib.Path`, of strings (text, not file names), or of lists of
-        tokens. Files are UTF-8, plain or compressed by gzip.
+        tokens. Files are UTF-8, plain or compressed by gzip. Tables are read row by row, a document each:
+        files that end in .csv, .tsv, .jsonl, .ndjson or .parquet, and data frames, columns and arrays of
+        pandas, polars, Arrow and Hugging Face.
+      text: column of a table that holds the text, or several columns, which are joined. By default the only
+        column, or the column "text". Rows without text are left out, with a warning.
       documents: a document is a "line", a whole "file" (or item of an iterable), or the "corpus". A list of
         tokens and the start of a file begin a document, unless the corpus is one document.
       lowercase: convert words to lower case.
@@ -89,7 +94,7 @@ def read(
             raise TypeError("it is for bytes")
     except (re.error, TypeError) as error:
         raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
-    items = read_texts(source, documents)
+    items = read_texts(source, documents, text)
     if tokenizer is not None:
         tokenize = _tokenize(tokenizer)
         items = (_tokenized(item, documents, tokenize) for item in items)
