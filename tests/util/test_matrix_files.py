@@ -1,7 +1,9 @@
 """What is saved comes back; SciPy's files are read; what is damaged or something else is refused."""
 
+import errno
 import gzip
 import io
+import os
 import tracemalloc
 import zipfile
 from functools import partial
@@ -115,6 +117,18 @@ def test_what_cannot_be_saved(tmp_path, words, arrays, message):
     with pytest.raises(ValueError, match=message):
         save_matrix(tmp_path / "m.safetensors", MATRIX, words, {}, kind="counts", **arrays)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_no_wrong_matrix(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*m\.safetensors'"):
+        save_matrix(saved, MATRIX, None, {}, kind="counts")
+    assert saved.read_bytes() == before
 
 
 def test_another_kind_is_refused(saved, tmp_path):
