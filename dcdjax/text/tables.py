@@ -6,6 +6,7 @@ Every row is a document. Cells without text are counted and reported, so that no
 import gzip
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ _ENDINGS = (*_DELIMITED, *_JSON_LINES, ".parquet")
 _COMPRESSED = (".gz", ".zst")
 # The column that is read by default, if there are several.
 _USUAL_NAME = "text"
+# Characters of a column's name that an error shows: a long "name" may be a text.
+_LONGEST_NAME = 40
+# The columns of a CSV or TSV file without a header.
+_UNNAMED = re.compile(r"column\d+")
 # Rows in memory at a time.
 _ROWS_AT_ONCE = 1 << 13
 
@@ -47,7 +52,8 @@ def texts_of_files(files: Sequence[Path], text: str | Sequence[str] | None) -> I
     Args:
       files: CSV, TSV, JSON lines or Parquet files, plain or compressed.
       text: name of the column with the text, or several names, whose texts are joined. By default the only
-        column, or the column "text".
+        column, or the column "text". The columns of a CSV or TSV file without a header are "column0",
+        "column1", ...
 
     Raises:
       ValueError: if there is no such column. The message lists the columns.
@@ -100,7 +106,7 @@ def _column_names(source: Any) -> list[str] | None:
 
 def _chosen(text: str | Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:
     """Return the columns to read, or raise an error that lists all columns."""
-    listed = f"the columns are {', '.join(map(repr, names))}"
+    listed = f"the columns are {', '.join(map(_shortened, names))}"
     if text is None:
         if len(names) == 1 or _USUAL_NAME in names:
             return [_USUAL_NAME if _USUAL_NAME in names else names[0]]
@@ -112,6 +118,10 @@ def _chosen(text: str | Sequence[str] | None, names: Sequence[str], where: str) 
         if name not in names:
             raise ValueError(f"text={name!r}: {where} has no such column; {listed}")
     return wanted
+
+
+def _shortened(name: str) -> str:
+    return repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
 
 
 def _texts(rows: Iterable[Sequence[Any]], counter: Counter[str]) -> Iterator[str]:
@@ -166,8 +176,11 @@ def _read_delimited(file: Path, text: str | Sequence[str] | None) -> Iterator[tu
     import duckdb  # takes a while to import
 
     path = os.fspath(file).replace("'", "''")
-    delimiter = ", delim='\t'" if _ending(file) == ".tsv" else ""
-    source = f"read_csv('{path}', header=true, all_varchar=true{delimiter})"
+    # The first row is the header, unless columns are asked for by number.
+    asked = [text] if isinstance(text, str) else list(text or [""])
+    header = not all(map(_UNNAMED.fullmatch, asked))
+    options = f"header={header}, all_varchar=true" + (", delim='\t'" if _ending(file) == ".tsv" else "")
+    source = f"read_csv('{path}', {options})"
     try:
         with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
             connection.execute("SET enable_progress_bar = false")

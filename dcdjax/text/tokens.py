@@ -59,7 +59,8 @@ def read(
         files that end in .csv, .tsv, .jsonl, .ndjson or .parquet, and data frames, columns and arrays of
         pandas, polars, Arrow and Hugging Face.
       text: column of a table that holds the text, or several columns, which are joined. By default the only
-        column, or the column "text". Rows without text are left out, with a warning.
+        column, or the column "text". The columns of a CSV or TSV file without a header are "column0",
+        "column1", ... Rows without text are left out, with a warning.
       documents: a document is a "line", a whole "file" (or item of an iterable), or the "corpus". A list of
         tokens and the start of a file begin a document, unless the corpus is one document.
       lowercase: convert words to lower case.

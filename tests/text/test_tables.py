@@ -57,6 +57,17 @@ def test_a_missing_column_lists_the_columns(tmp_path, ending):
         count(path)
 
 
+@pytest.mark.parametrize("ending", [".csv", ".tsv.gz"])
+def test_a_file_without_a_header(tmp_path, ending):
+    path = tmp_path / f"news{ending}"
+    frame = pd.DataFrame({"title": TITLES, "body": BODIES})
+    frame.to_csv(path, sep="\t" if ending == ".tsv.gz" else ",", index=False, header=False)
+    assert words(path, text="column1") == words([body.split() for body in BODIES])
+    assert words(path, text=["column0", "column1"]) == words(frame, text=["title", "body"])
+    with pytest.raises(ValueError, match="text='column2': .*the columns are 'column0', 'column1'"):
+        count(path, text="column2")
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_frames_and_their_columns(make):
     frame = make({"title": TITLES, "body": BODIES})
