@@ -41,7 +41,8 @@ def fit(
     *,
     num_topics: int | Sequence[int] | None = None,
     window: int | None = None,
-    key: Any,
+    key: Any = 0,
+    random_state: int | None = None,
     preset: Preset = "default",
     words: Sequence[str] | None = None,
     weighting: str | None = None,
@@ -75,7 +76,9 @@ def fit(
         topics. Default: (200, 500) for a consensus of a text, otherwise 200. A small vocabulary gets fewer:
         at most a tenth of its words.
       window: largest distance between two words that count as a pair. Default: 8. Only for a corpus.
-      key: a key from `jax.random.key`, or a whole number to make one from.
+      key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same result.
+        Default: 0.
+      random_state: scikit-learn's name for a whole number as key.
       preset: sets every option that is not given. "default" uses the defaults named here. "paper" follows the
         paper: plain counts, flat windows, the paper's step, one random start of 200 topics, no smoothing, tol
         1e-3, at most 500 steps.
@@ -145,7 +148,7 @@ def fit(
     )  # fmt: skip
     dtype = check_dtype(dtype)
     devices = sharding.checked_devices(devices)
-    seed, key = keys.as_key(key)
+    seed, key = keys.as_key(key if random_state is None else random_state)
     if not checkpoint_every >= 0:
         raise ValueError(f"checkpoint_every must not be negative, got {checkpoint_every}")
     if words is not None and not source_is_matrix:

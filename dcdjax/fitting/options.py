@@ -16,6 +16,21 @@ from dcdjax.solvers import arguments
 from dcdjax.text import cooccurrence
 from dcdjax.util import checks
 
+# Names of gensim, scikit-learn and BERTopic, and the options here that they stand for.
+_FOREIGN_NAMES = {
+    **dict.fromkeys(
+        ("n_components", "n_topics", "nr_topics", "num_topic", "vector_size", "size"), "num_topics"
+    ),
+    **dict.fromkeys(("min_df", "no_below"), "min_count"),
+    **dict.fromkeys(("max_features", "max_final_vocab", "max_vocab_size", "keep_n"), "max_words"),
+    **dict.fromkeys(("max_iter", "epochs", "passes", "iterations"), "max_steps"),
+    "n_init": "restarts",
+    "stop_words": "drop",
+    "token_pattern": "pattern",
+    "sample": "subsample",
+    "init": "start",
+}
+
 Combine = Literal["consensus", "best", "reduced"]
 Start = Literal["spectral", "random"]
 
@@ -119,7 +134,8 @@ def _check_counting(options: Mapping[str, Any], fit_options: Sequence[str]) -> d
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known | set(fit_options), 1)
-            hint = f": did you mean {close[0]}?" if close else ""
+            usual = _FOREIGN_NAMES.get(name) or (close[0] if close else None)
+            hint = f": did you mean {usual}?" if usual else ""
             raise TypeError(f"fit has no option {name!r}, nor has count{hint}")
     if options.get("subsample") is None and "seed" in options:
         raise TypeError("seed belongs to subsample, which is not given; the seed of the starts is key")

@@ -756,3 +756,27 @@ def test_fit_keeps_the_coherence_of_its_topics(learned):
 def test_an_interrupted_status_has_a_message():
     assert set(result.MESSAGES) == set(Status)
     assert fitting.NotConvergedWarning.__mro__[1] is UserWarning
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("n_components", "num_topics"),
+        ("vector_size", "num_topics"),
+        ("min_df", "min_count"),
+        ("stop_words", "drop"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_ours(name, usual):
+    with pytest.raises(TypeError, match=f"fit has no option '{name}', nor has count: did you mean {usual}"):
+        fit(["tea cup"], **{name: 5})
+
+
+def test_a_key_has_a_default_and_another_name():
+    S = random_S(np.random.default_rng(0), 20)
+    options = {"num_topics": 3, "max_steps": 5, "tol": 0.5, "progress": False}
+    zero, three, other = fit(S, **options), fit(S, random_state=3, **options), fit(S, key=3, **options)
+    assert (zero.record["seed"], three.record["seed"]) == (0, 3)
+    np.testing.assert_array_equal(three.W, other.W)
+    np.testing.assert_array_equal(zero.W, fit(S, key=0, **options).W)
+    assert not np.array_equal(zero.W, three.W)

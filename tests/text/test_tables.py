@@ -64,7 +64,7 @@ def test_a_file_without_a_header(tmp_path, ending):
     frame.to_csv(path, sep="\t" if ending == ".tsv.gz" else ",", index=False, header=False)
     assert words(path, text="column1") == words([body.split() for body in BODIES])
     assert words(path, text=["column0", "column1"]) == words(frame, text=["title", "body"])
-    with pytest.raises(ValueError, match="text='column2': .*the columns are 'column0', 'column1'"):
+    with pytest.raises(ValueError, match=r"text='column2': .*the columns are 'column0', 'column1'"):
         count(path, text="column2")
 
 
