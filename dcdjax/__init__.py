@@ -24,43 +24,29 @@ if TYPE_CHECKING:
     from dcdjax.text.cooccurrence import Counts, count
     from dcdjax.util import progress
 
-# Where each public module and each other public name is defined.
-_MODULES = {
-    "cooccurrence": "dcdjax.text.cooccurrence",
-    "datasets": "dcdjax.text.datasets",
-    "divergences": "dcdjax.method.divergences",
-    "evaluation": "dcdjax.evaluation",
-    "gradient": "dcdjax.solvers.gradient",
-    "incremental": "dcdjax.solvers.incremental",
-    "initialize": "dcdjax.starts.initialize",
-    "processes": "dcdjax.devices.processes",
-    "progress": "dcdjax.util.progress",
-    "pruning": "dcdjax.solvers.pruning",
-    "report": "dcdjax.report",
-    "similarity": "dcdjax.similarity",
-    "weighting": "dcdjax.similarity.weighting",
+# The public names of each package and module, as imported above. Some are modules themselves.
+_PACKAGES = ("evaluation", "report", "similarity")
+_OWNERS = {
+    name: owner
+    for owner, names in {
+        "devices": ("processes",),
+        "devices.preparation": ("prepare",),
+        "embedding.embedding": ("Embedding",),
+        "fitting.fit": ("fit",),
+        "method": ("divergences",),
+        "method.decomposition": ("divergence", "lagrangian", "multipliers", "objective", "update"),
+        "similarity": ("weighting",),
+        "solvers": ("gradient", "incremental", "pruning"),
+        "solvers.full_batch": ("solve", "solve_restarts"),
+        "solvers.result": ("Solution", "SolverError", "Status", "best", "consensus", "raise_on_failure"),
+        "starts": ("initialize",),
+        "text": ("cooccurrence", "datasets"),
+        "text.cooccurrence": ("Counts", "count"),
+        "util": ("progress",),
+    }.items()
+    for name in names
 }
-_NAMES = {
-    "Counts": "dcdjax.text.cooccurrence",
-    "Embedding": "dcdjax.embedding.embedding",
-    "Solution": "dcdjax.solvers.result",
-    "SolverError": "dcdjax.solvers.result",
-    "Status": "dcdjax.solvers.result",
-    "best": "dcdjax.solvers.result",
-    "consensus": "dcdjax.solvers.result",
-    "count": "dcdjax.text.cooccurrence",
-    "divergence": "dcdjax.method.decomposition",
-    "fit": "dcdjax.fitting.fit",
-    "lagrangian": "dcdjax.method.decomposition",
-    "multipliers": "dcdjax.method.decomposition",
-    "objective": "dcdjax.method.decomposition",
-    "prepare": "dcdjax.devices.preparation",
-    "raise_on_failure": "dcdjax.solvers.result",
-    "solve": "dcdjax.solvers.full_batch",
-    "solve_restarts": "dcdjax.solvers.full_batch",
-    "update": "dcdjax.method.decomposition",
-}
-__all__ = sorted(_MODULES | _NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_PACKAGES, *_OWNERS])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -68,10 +54,11 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("dcdjax")
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"dcdjax.{name}")
+    if name in _OWNERS:
+        owner = import_module(f"dcdjax.{_OWNERS[name]}")
+        return getattr(owner, name) if hasattr(owner, name) else import_module(f"{owner.__name__}.{name}")
     raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
 
 

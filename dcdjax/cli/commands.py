@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 # The least memory of `count`, in units of 10^9 bytes.
 _LEAST_MEMORY = 0.54
-# Options that `fit` has under the same name.
-_FIT_OPTIONS = (
+# What the command line knows and `fit` does not, or under another name.
+_NOT_OF_FIT = {
     *(
-        "text",
-        "window",
-        "distance_weighting",
-        "max_words",
-        "min_count",
-        "drop",
-        "lowercase",
-        "pattern",
-        "documents",
+        "command",
+        "version",
+        "corpus",
+        "output",
+        "matrix",
+        "quiet",
+        "json",
+        "topics",
+        "seed",
+        "cores",
+        "memory",
     ),
-    *("subsample", "preset", "weighting", "context_exponent", "shift", "frequency_exponent", "start"),
-    *("restarts", "combine", "smoothing", "step", "tol", "max_steps", "over_relaxation"),
-    *("checkpoint", "checkpoint_every"),
-)
+    *("coordinator", "processes", "rank", "distributed", "timeout"),
+}
 
 
 def fit(chosen: Namespace) -> int:
@@ -65,7 +65,8 @@ def fit(chosen: Namespace) -> int:
         source = (similarity.mapped if one_of_several else similarity.read)(chosen.matrix)
     else:
         source = find_corpus(chosen.corpus)
-    options = {name: value for name in _FIT_OPTIONS if (value := getattr(chosen, name)) is not None}
+    given = {name: value for name, value in vars(chosen).items() if value is not None}
+    options = {name: given[name] for name in given.keys() - _NOT_OF_FIT}
     if chosen.memory is not None:
         options["memory"] = int(chosen.memory * 1e9)
     quiet = chosen.quiet or not processes.is_first()

@@ -1,6 +1,5 @@
 """Set up devices, processes and signals for commands; find the corpus and save the model."""
 
-import difflib
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dcdjax.util import checks
 from dcdjax.util.progress import Progress
 
 if TYPE_CHECKING:
@@ -106,10 +106,8 @@ def find_corpus(names: Sequence[str]) -> Any:
             return datasets.load(names[0], progress=progress)
     for path in names:
         if not os.path.exists(path):
-            near = difflib.get_close_matches(path, datasets.names(), 1)
-            raise FileNotFoundError(
-                f"no such file or folder: {path}{f'; did you mean {near[0]}?' if near else ''}"
-            )
+            hint = checks.did_you_mean(path, datasets.names())
+            raise FileNotFoundError(f"no such file or folder: {path}{hint}")
     return [Path(path) for path in names] if len(names) > 1 else names[0]
 
 

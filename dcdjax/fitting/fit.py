@@ -76,8 +76,8 @@ def fit(
         topics. Default: (200, 500) for a consensus of a text, otherwise 200. A small vocabulary gets fewer:
         at most a tenth of its words.
       window: largest distance between two words that count as a pair. Default: 8. Only for a corpus.
-      key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same result.
-        Default: 0.
+      key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same
+        result. Default: 0.
       random_state: scikit-learn's name for a whole number as key.
       preset: sets every option that is not given. "default" uses the defaults named here. "paper" follows the
         paper: plain counts, flat windows, the paper's step, one random start of 200 topics, no smoothing, tol

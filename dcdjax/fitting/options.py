@@ -1,6 +1,5 @@
 """Check the options of `fit` before it reads anything."""
 
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -133,9 +132,7 @@ def _check_counting(options: Mapping[str, Any], fit_options: Sequence[str]) -> d
     known = set(inspect.signature(cooccurrence.count).parameters) - {"source", "progress"}
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known | set(fit_options), 1)
-            usual = _FOREIGN_NAMES.get(name) or (close[0] if close else None)
-            hint = f": did you mean {usual}?" if usual else ""
+            hint = checks.did_you_mean(_FOREIGN_NAMES.get(name, name), known | set(fit_options))
             raise TypeError(f"fit has no option {name!r}, nor has count{hint}")
     if options.get("subsample") is None and "seed" in options:
         raise TypeError("seed belongs to subsample, which is not given; the seed of the starts is key")

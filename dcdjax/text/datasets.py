@@ -3,7 +3,6 @@
 A downloaded or local text is used only if its SHA-256 is the known one.
 """
 
-import difflib
 import gzip
 import hashlib
 import itertools
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from dcdjax.text import python_docs
+from dcdjax.util import checks
 from dcdjax.util.files import atomic_write, cache_folder
 from dcdjax.util.progress import Progress
 
@@ -171,9 +171,8 @@ def load(
 
 def _check_choice(argument: str, value: str, known: list[str]) -> None:
     if value not in known:
-        close = difflib.get_close_matches(str(value), known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{argument} must be one of {', '.join(map(repr, known))}, got {value!r}{hint}")
+        choices, hint = ", ".join(map(repr, known)), checks.did_you_mean(value, known)
+        raise ValueError(f"{argument} must be one of {choices}, got {value!r}{hint}")
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Check arguments, and name the one that is wrong. Compare the records of two runs."""
 
+import difflib
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -21,6 +22,17 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Refuse a value that is not one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def did_you_mean(value: Any, known: Iterable[str]) -> str:
+    """Return a hint with the known name that is spelled most like the value, or an empty text.
+
+    Example:
+      >>> did_you_mean("wikitext2", ["text8", "wikitext-2"])
+      '; did you mean wikitext-2?'
+    """
+    close = difflib.get_close_matches(str(value), list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def checked_words(words: Sequence[str] | None, num_words: int) -> tuple[str, ...] | None:

@@ -529,9 +529,9 @@ def test_demo_learns_and_says_what_to_try_next(tmp_path, cached):
     assert "Why are they similar?" in done.stdout
     embedding = Embedding.load(tmp_path / "dcdjax-demo")
     assert embedding.record["corpus"]["name"] == "python-docs"
-    assert "\nTo explore it all, open dcdjax-demo.html in a browser.\n" in done.stdout
+    assert "\nTo explore the model, open dcdjax-demo.html in a browser.\n" in done.stdout
     page = (tmp_path / "dcdjax-demo.html").read_text()
-    assert page == report.page(embedding, title="What Python says of itself", progress=False).html
+    assert page == report.page(embedding, title="The documentation of Python", progress=False).html
     # What it says to try next works as it stands.
     tries = [line.strip() for line in done.stdout.split("Try next:\n")[1].splitlines()]
     for line in tries:

@@ -143,10 +143,10 @@ def test_names():
         (
             "wikitext2",
             "train",
-            r"name must be one of 'python-docs', .*, got 'wikitext2'; did you mean 'wikitext-2'",
+            r"name must be one of 'python-docs', .*, got 'wikitext2'; did you mean wikitext-2",
         ),
         ("zzz", "train", r"name must be one of .*, got 'zzz'$"),
-        ("wikitext-2", "tests", r"split must be one of .*, got 'tests'; did you mean 'test'"),
+        ("wikitext-2", "tests", r"split must be one of .*, got 'tests'; did you mean test"),
         ("text8", "valid", r"split must be one of 'train', got 'valid'$"),
         ("python-docs", "valid", r"split must be one of 'train', got 'valid'$"),
     ],
