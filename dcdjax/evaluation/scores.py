@@ -15,6 +15,7 @@ import scipy.stats
 from dcdjax.evaluation import judgments
 from dcdjax.evaluation.judgments import read_analogies, read_categories, read_pairs
 from dcdjax.evaluation.word_tables import Vectors, as_vectors
+from dcdjax.util import checks
 
 MAX_BYTES = 2**26  # bytes of scores at a time: few compared with the vectors, enough to keep BLAS busy
 _COSINE_FLOOR = 1e-3  # the epsilon of Levy and Goldberg (2014), for cosines shifted to 0 to 1
@@ -152,10 +153,8 @@ def analogies(
       >>> analogies(model, {"royal": [("man", "king", "woman", "queen")]})
       AnalogyResult(accuracy=1.0, num_questions=1, num_missing=0, sections={'royal': (1, 1)})
     """
-    if method not in ("add", "multiply"):
-        raise ValueError(f"method must be 'add' or 'multiply', got {method!r}")
-    if max_words is not None and max_words < 1:
-        raise ValueError(f"max_words must be at least 1, got {max_words}")
+    checks.choice("method", method, ("add", "multiply"))
+    max_words = None if max_words is None else checks.whole("max_words", max_words, 1)
     table = as_vectors(model)
     questions = read_analogies(questions) if isinstance(questions, str | os.PathLike) else questions
     number = {word: n for n, word in enumerate(table.words[:max_words])}

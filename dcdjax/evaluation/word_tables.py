@@ -24,8 +24,7 @@ class Vectors:
     scores: Literal["cosine", "dot"]
 
     def __post_init__(self) -> None:
-        if self.scores not in ("cosine", "dot"):
-            raise ValueError(f"scores must be 'cosine' or 'dot', got {self.scores!r}")
+        checks.choice("scores", self.scores, ("cosine", "dot"))
         vectors = _real_matrix("vectors", self.vectors)
         words = checks.checked_words(self.words, len(vectors))
         finite = np.isfinite(vectors).all(axis=1)

@@ -1,12 +1,13 @@
 """Build the exact, symmetric graph of nearest neighbors of points. Ties are broken by index."""
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 import scipy.spatial
+
+from dcdjax.util import checks
 
 # In higher dimensions a k-d tree visits nearly all points, and is slower than a matrix product.
 MAX_TREE_DIMENSION = 16
@@ -34,8 +35,7 @@ def neighbor_graph(
              [0.368, 0.   , 0.135],
              [0.   , 0.135, 0.   ]])
     """
-    if weights not in ("binary", "gaussian"):
-        raise ValueError(f"weights must be 'binary' or 'gaussian', got {weights!r}")
+    checks.choice("weights", weights, ("binary", "gaussian"))
     neighbors, squares = nearest(points, num_neighbors, metric=metric)
     num_points, k = neighbors.shape
     chooser, chosen = np.repeat(np.arange(num_points), k), neighbors.ravel()
@@ -76,14 +76,9 @@ def nearest(points: Any, num_neighbors: int, *, metric: str = "euclidean") -> tu
     """
     points = _checked_points(points, metric)
     num_points = len(points)
-    try:
-        k = operator.index(num_neighbors)
-    except TypeError:
-        raise ValueError(f"num_neighbors must be an integer, got {num_neighbors!r}") from None
-    if not 1 <= k < num_points:
-        raise ValueError(
-            f"num_neighbors must be from 1 to {num_points - 1}, below the number of points, got {k}"
-        )
+    k = checks.whole("num_neighbors", num_neighbors, 1)
+    if k >= num_points:
+        raise ValueError(f"num_neighbors must be below {num_points}, the number of points, got {k}")
 
     by_tree = points.shape[1] <= MAX_TREE_DIMENSION
     search = _tree_search(points) if by_tree else _product_search(points)
@@ -103,8 +98,7 @@ def nearest(points: Any, num_neighbors: int, *, metric: str = "euclidean") -> tu
 
 
 def _checked_points(points: Any, metric: str) -> np.ndarray:
-    if metric not in ("euclidean", "cosine"):
-        raise ValueError(f"metric must be 'euclidean' or 'cosine', got {metric!r}")
+    checks.choice("metric", metric, ("euclidean", "cosine"))
     points = np.asarray(points)
     if points.ndim != 2 or not points.shape[1]:
         raise ValueError(f"points must be of shape (points, dimensions), got {points.shape}")

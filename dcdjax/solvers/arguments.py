@@ -1,6 +1,5 @@
 """Check the arguments of solvers, and lay S out on devices."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -16,21 +15,19 @@ from dcdjax.devices.preparation import prepare
 from dcdjax.method import decomposition, priors
 from dcdjax.method.priors import Prior
 from dcdjax.solvers.result import Solution
+from dcdjax.util import checks
 
 Step = Literal["exact", "relaxed"]
 
 
 def checked_options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation: float) -> dict[str, Any]:
     """Check the options of a solver, and return those that are static in a `jit`."""
-    if step not in get_args(Step):
-        raise ValueError(f"step must be one of {list(get_args(Step))}, got {step!r}")
+    checks.choice("step", step, get_args(Step))
     if np.ndim(tol) != 0:
         raise ValueError(f"tol must be one number, got shape {np.shape(tol)}")
     if not isinstance(tol, Tracer) and not np.asarray(tol) >= 0:
         raise ValueError(f"tol must be nonnegative, got {tol}")
-    max_steps = operator.index(max_steps)
-    if max_steps < 0:
-        raise ValueError(f"max_steps must be nonnegative, got {max_steps}")
+    max_steps = checks.whole("max_steps", max_steps, 0)
     if not 1 <= over_relaxation < 2:
         raise ValueError(f"over_relaxation must be at least 1 and below 2, got {over_relaxation}")
     return {"step": step, "max_steps": max_steps, "over_relaxation": float(over_relaxation)}

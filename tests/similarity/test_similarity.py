@@ -305,7 +305,7 @@ def test_points_become_a_graph():
     result = from_points(np.array([[0.0], [1.0], [3.0]]), 1, words=["a", "b", "c"])
     np.testing.assert_array_equal(result.matrix.toarray(), [[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     assert result.words == ("a", "b", "c")
-    with pytest.raises(ValueError, match="num_neighbors must be from 1 to 2"):
+    with pytest.raises(ValueError, match="num_neighbors must be below 3"):
         from_points(np.eye(3), 3)
 
 
