@@ -266,6 +266,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.slow
 def test_shard_map(cached):
     flags = {**cached, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     done = python(SHARDED.format(tests=os.path.dirname(__file__)), flags)

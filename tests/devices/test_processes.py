@@ -251,7 +251,8 @@ def fitted(number, source, folder, *options, changed=()):
     return finished(running)
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 3])
 def test_they_learn_what_one_learns(number, matrix, tmp_path):
     options = ("--topics", "4", "--restarts", "2", "--start", "random", "--max-steps", "40", "--tol", "0.001")
     done = fitted(number, ("--matrix", matrix), tmp_path / "model", *options, "--timeout", "60")

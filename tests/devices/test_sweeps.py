@@ -11,7 +11,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.sparse
-from problems import TOLERANCES, assert_same_sweep, mixed_S, pair, random_W
+from problems import TOLERANCES, assert_same_sweep, mixed_S, pair, random_W, slow
 
 from dcdjax import prepare
 from dcdjax.devices import layout, native, sweeps
@@ -21,7 +21,9 @@ from dcdjax.method import decomposition
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize(("num_words", "num_topics"), [(1, 1), (7, 3), (61, 5), (64, 16), (100, 21)])
+@pytest.mark.parametrize(
+    ("num_words", "num_topics"), [(1, 1), slow(7, 3), slow(61, 5), slow(64, 16), (100, 21)]
+)
 def test_a_pass_is_the_plain_pass(kernel, dtype, num_words, num_topics):
     rng = np.random.default_rng(num_words)
     S = mixed_S(rng, num_words)
@@ -40,7 +42,7 @@ def test_a_pass_is_the_plain_pass(kernel, dtype, num_words, num_topics):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize(("num_words", "num_columns"), [(1, 1), (7, 3), (61, 5), (100, 21)])
+@pytest.mark.parametrize(("num_words", "num_columns"), [(1, 1), slow(7, 3), slow(61, 5), (100, 21)])
 def test_a_product_is_the_product(kernel, dtype, num_words, num_columns):
     rng = np.random.default_rng(num_words)
     S = mixed_S(rng, num_words)
@@ -245,6 +247,7 @@ assert sharding.make_mesh(jax.devices()[:1]) is None
 """
 
 
+@pytest.mark.slow
 def test_rows_are_shared_whatever_their_number(cached):
     done = subprocess.run(
         [sys.executable, "-c", BY_ROWS], capture_output=True, text=True, timeout=120, env=cached

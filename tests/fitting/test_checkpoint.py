@@ -116,7 +116,7 @@ def corpus(tmp_path_factory):
         {"over_relaxation": 1.0, "start": "random"},
         {"step": "relaxed", "over_relaxation": 1.0},
         slow({"step": "relaxed", "dtype": jnp.float64}),
-        {"num_topics": (2, 4), "combine": "consensus"},
+        slow({"num_topics": (2, 4), "combine": "consensus"}),
         slow({"combine": "best"}),
         slow({"combine": "reduced"}),
         slow({"tol": 0.05, "max_steps": 200}),

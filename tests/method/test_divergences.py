@@ -102,6 +102,7 @@ def test_the_total_is_over_all_cells(name):
     np.testing.assert_allclose(stored, got, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_total_off_the_simplex_and_in_float32():
     W, S = problem()
     for d, terms, _ in CASES.values():
@@ -166,7 +167,9 @@ def test_the_total_of_kl_is_the_divergence():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("off", [1e-3, 1e-7, 1e-12])
+@pytest.mark.parametrize(
+    "off", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-7, pytest.param(1e-12, marks=pytest.mark.slow)]
+)
 def test_near_one_it_is_near_kl(off, dtype):
     rng = np.random.default_rng(0)
     S, Shat = (jnp.asarray(np.exp(3 * rng.normal(size=200)).astype(dtype)) for _ in range(2))

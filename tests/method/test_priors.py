@@ -321,7 +321,7 @@ def test_annealed_step_by_step(alphas, rho):
     )
 
 
-@pytest.mark.parametrize(("first", "last"), [(30.0, 0.3), (0.3, 3.0)])
+@pytest.mark.parametrize(("first", "last"), [slow(30.0, 0.3), (0.3, 3.0)])
 def test_annealed_and_over_relaxed(first, last):
     """Each step is judged by its own concentration: what the next one makes of W is no rise."""
     W, S = problem()
@@ -439,6 +439,7 @@ def test_native_step_serves_relevance_too(cached, monkeypatch):
         np.testing.assert_allclose(found.W, expected, rtol=2e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_prior_beyond_all_numbers():
     W, S = jnp.full((6, 2), 0.5, np.float32), np.ones((6, 6))
     with pytest.raises(ValueError, match="concentration must be positive and finite, got inf"):

@@ -304,6 +304,7 @@ def test_one_trace_per_shape(monkeypatch):
         solve(W, S + 1e-3, divergence=squared, max_epochs=1)
 
 
+@pytest.mark.slow
 def test_inside_jit_and_vmap():
     W, _, sparse = sparse_problem()
     other = sparse_problem(1)[0]

@@ -21,7 +21,7 @@ def parts(batches):
     return np.stack([dense(batches.layout(jnp.int32(n))) for n in range(batches.num_batches)])
 
 
-@pytest.mark.parametrize("num_batches", [1, 3, 300])
+@pytest.mark.parametrize("num_batches", [1, 3, pytest.param(300, marks=pytest.mark.slow)])
 def test_all_together_are_S(num_batches):
     S = random_S(np.random.default_rng(0), 40)
     batches = drawn(scipy.sparse.csr_array(S), num_batches)

@@ -110,6 +110,7 @@ def test_what_is_returned(one_program, dtype):
     assert abs(float(more.objective) / float(found.objective) - 1) < 1e-3
 
 
+@pytest.mark.slow
 def test_shapes_stay_while_it_solves(one_program):
     """Another S of the same words compiles nothing anew, although topics die at other times."""
     compiled: Any = full_batch.run
@@ -145,6 +146,7 @@ def test_noise():
     assert 0.9 < mean * pruning.noise(jnp.asarray(planted_W), matrix) < 1.1
 
 
+@pytest.mark.slow
 def test_fewer_words_than_topics():
     S = np.ones((2, 2))
     found = pruning.prune(start(0, 2, 9), S, max_steps=2, relevance=1e-6)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from problems import blocks, mixed_S, random_S, slow
+from problems import blocks, mixed_S, random_S
 
 from dcdjax import prepare, solve
 from dcdjax.method.decomposition import smallest_weight
@@ -128,7 +128,8 @@ def test_a_spectral_start_is_ahead_of_a_random_one():
         assert spectral.objective < random.objective
 
 
-@pytest.mark.parametrize("dtype", [slow(np.float64), np.float32])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_topics_are_told_apart_where_vectors_are_not(dtype):
     """All words have the same direction: without noise all topics would be equal, and stay so for ever."""
     d = np.random.default_rng(0).uniform(0.1, 3, 30)

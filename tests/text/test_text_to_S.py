@@ -101,6 +101,7 @@ def test_any_bytes(tmp_path_factory, content, zipped, documents, block_bytes):
         check_text(text, path, r"some\.txt: the file is empty|has no token", documents, window=3)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=8),
     st.sampled_from(["line", "file"]),
