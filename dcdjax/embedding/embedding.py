@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import coherence, export, fold_in, lookup, reduction, results, storage
+from dcdjax.embedding import coherence, display, export, fold_in, lookup, reduction, results, storage
+from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
+from dcdjax.embedding.gensim_names import GensimNames
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
 from dcdjax.embedding.word_index import WordIndex
 from dcdjax.util import checks, keys
@@ -27,7 +29,7 @@ _OPTIONAL = ("word_counts", "margins", "coherence")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Embedding:
+class Embedding(GensimNames):
     """Hold words and their vectors W_ik = P(topic k | word i).
 
     `fit` and `Embedding.load` return embeddings. You can also make one from your own words and W.
@@ -107,15 +109,8 @@ class Embedding:
         corpus = corpus.get("name") if isinstance(corpus, Mapping) else corpus
         return f"Embedding({len(self)} words, {self.num_topics} topics{f', of {corpus}' if corpus else ''})"
 
-    @property
-    def key_to_index(self) -> dict[str, int]:
-        """Return the row index of each word, under gensim's name."""
-        return self._word_index.by_word
-
-    @property
-    def index_to_key(self) -> list[str]:
-        """Return the words, under gensim's name."""
-        return list(self.words)
+    def _repr_html_(self) -> str:
+        return display.embedding_table(self.words, self.num_topics, self.starts, self.record)
 
     # --- Queries ------------------------------------------------------------------------------------
 
@@ -154,19 +149,11 @@ class Embedding:
             queries = queries.reshape(1, -1)
         found = self._nearest(queries, k, mask, rows)
         is_single = words.ndim == 1 if rows is not None else isinstance(words, str)
-        return found[0] if together or is_single else found
-
-    def most_similar(
-        self, positive: str | Sequence[str], negative: str | Sequence[str] = (), topn: int = 10
-    ) -> list[WordProbability]:
-        """Find neighbors under gensim's name, of the mean distribution of `positive` minus `negative`."""
-        plus, minus = self._indices(positive), self._indices(negative)
-        if not plus.size:
-            raise ValueError("positive must have at least one word")
-        query, rows = np.concatenate([plus, minus]), None
-        if minus.size:
-            rows = np.asarray(self.W[plus].sum(axis=0) - self.W[minus].sum(axis=0))[None] / query.size
-        return self._nearest(query[None, :], checks.whole("topn", topn, 1), rows=rows)[0]
+        if together or is_single:
+            return found[0]
+        answers = ResultList(found)
+        answers.labels = None if rows is not None else tuple(words)
+        return answers
 
     def similarity(self, a: Any, b: Any) -> Any:
         """Return Shat_ij = P(word j | word i) = P(word i | word j) for two words, or for pairs of two lists.
@@ -364,7 +351,7 @@ class Embedding:
 
     def _nearest(
         self, queries: np.ndarray, k: int, among: np.ndarray | None = None, rows: np.ndarray | None = None
-    ) -> list[list[WordProbability]]:
+    ) -> list[ResultList[WordProbability]]:
         found = results.nearest_indices(self.W, self._s, queries, k, among=among, rows=rows)
         return results.neighbors_as_words(self._word_array, found)
 

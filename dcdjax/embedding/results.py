@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dcdjax.embedding import lookup
+from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.lookup import Factor, Sizes
 
 # Queries in one batch. A larger product is faster until its scores leave the cache; 256 is among the fastest
@@ -119,13 +120,15 @@ def _without_query_words(queries: np.ndarray, found: lookup.Ranked, k: int) -> N
     return Neighbors(values[rows, order], indices[rows, order], lengths)
 
 
-def neighbors_as_words(words: np.ndarray, found: Neighbors) -> list[list[WordProbability]]:
+def neighbors_as_words(words: np.ndarray, found: Neighbors) -> list[ResultList[WordProbability]]:
     """Replace the indices by words, which are an array of objects."""
     pairs = zip(words[found.indices].ravel().tolist(), found.probabilities.ravel().tolist(), strict=True)
     # Calling WordProbability takes three times as long.
     flat = list(map(tuple.__new__, itertools.repeat(WordProbability), pairs))
     width = found.indices.shape[1]
-    return [flat[row * width : row * width + end] for row, end in enumerate(found.lengths.tolist())]
+    return [
+        ResultList(flat[row * width : row * width + end]) for row, end in enumerate(found.lengths.tolist())
+    ]
 
 
 def pair_similarity(W: Factor, s: Sizes, first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Questions to an embedding, against dense float64 NumPy; what it refuses; files of it."""
 
 import dataclasses
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -264,16 +263,6 @@ def test_names_that_gensim_users_know(embedding):
     assert tuple(embedding) == embedding.words
     np.testing.assert_array_equal(embedding["word3"], embedding.W[3])
     np.testing.assert_array_equal(embedding[["word3", "word1"]], embedding.W[jnp.array([3, 1])])
-
-
-def test_they_take_what_gensims_take():
-    gensim = pytest.importorskip("gensim.models").KeyedVectors
-    for name in ("most_similar", "similarity"):
-        theirs, ours = (list(inspect.signature(getattr(t, name)).parameters) for t in (gensim, Embedding))
-        if name == "most_similar":
-            assert ours[:4] == theirs[:4]
-        else:
-            assert len(ours) == len(theirs)
 
 
 def test_most_similar_to_nothing(embedding):
