@@ -20,10 +20,11 @@ from dcdjax.devices.layout import Layout
 from dcdjax.devices.preparation import prepare_for_starts
 from dcdjax.embedding.embedding import Embedding
 from dcdjax.fitting import combination, presets, provenance, scheduler
+from dcdjax.fitting import inputs as inputs_of_fit
 from dcdjax.fitting.checkpoint import Checkpoint, open_checkpoint
 from dcdjax.fitting.checkpoint_files import CheckpointFolder
 from dcdjax.fitting.combination import NotConvergedWarning
-from dcdjax.fitting.inputs import Inputs, is_matrix, read_corpus, read_matrix
+from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.options import Combine, Options, Start, check_dtype, check_options
 from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
@@ -132,7 +133,7 @@ def fit(
       'cup'
     """
     began = time.perf_counter()
-    source_is_matrix = is_matrix(source)
+    source_is_matrix = inputs_of_fit.is_matrix(source)
     options = check_options(
         preset,
         {
@@ -143,7 +144,7 @@ def fit(
         {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent},
         counting if window is None else {"window": window, **counting},
         combine=combine,
-        source_is_matrix=source_is_matrix,
+        counts_are_known=not source_is_matrix or getattr(source, "origin", None) is not None,
         known=tuple(inspect.signature(fit).parameters),
     )  # fmt: skip
     dtype = check_dtype(dtype)
@@ -160,9 +161,7 @@ def fit(
         folder = None
         if checkpoint is not None:
             folder = processes.run_on_first(lambda: stack.enter_context(CheckpointFolder(checkpoint)))
-        inputs = (
-            read_matrix(source, words, options) if source_is_matrix else read_corpus(source, options, tell)
-        )
+        inputs = inputs_of_fit.read(source, words, options, tell)
         topics_of_starts, settings = _plan(inputs, options, dtype)
         run = _identity(inputs, settings, key)
         where = {"devices": [device.id for device in devices], "split": split}
@@ -186,10 +185,10 @@ def fit(
     outcome = _outcome(finished, used, num_starts, saved)
     seconds = round(time.perf_counter() - began, 3)
     record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
-    with layouts[0].host_if_split():
-        return combination.make_embedding(
-            inputs, factors, combine, key, finished, record | _environment(layouts)
-        )
+    shown = presets.shown_topics(topics_of_starts, options.num_topics is not None)
+    return combination.make_embedding(
+        inputs, factors, combine, shown, finished, record | _environment(layouts)
+    )
 
 
 def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict[str, Any]]:
@@ -197,7 +196,8 @@ def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict
     num_words = len(inputs.words)
     numbers = options.num_topics
     if numbers is None:
-        numbers = presets.num_topics(num_words, options.combine == "consensus" and inputs.counts is not None)
+        several = options.combine == "consensus" and inputs.S.origin is not None
+        numbers = presets.num_topics(num_words, options.preset, several)
     shown = numbers[0] if len(numbers) == 1 else list(numbers)
     if max(numbers) > num_words:
         raise ValueError(f"num_topics={shown}, but there are only {num_words} words")

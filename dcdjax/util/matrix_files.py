@@ -12,6 +12,7 @@ from dcdjax.util import store
 # What scipy.sparse.save_npz writes for the formats that are read here.
 _SCIPY_NAMES = {"format", "shape", "data", "indices", "indptr", "row", "col", "_is_array"}
 _OWN_NAMES = ("data", "indices", "indptr")
+_PASSAGE_NAMES = ("passage_indices", "passage_indptr")
 # A file may have this many more rows than nonzeros. They are empty, so a larger number can only be wrong, and
 # would take all memory for nothing.
 _MAX_EMPTY_ROWS = 10_000_000
@@ -90,6 +91,32 @@ def load_matrix(path: str | os.PathLike[str], *, kind: str, mapped: bool = False
             raise ValueError(f"it has {len(words)} words for {matrix.shape[0]} rows")
         arrays = {name: tensors[name] for name in tensors if name not in _OWN_NAMES}
         return StoredMatrix(matrix, None if words is None else tuple(words), content["settings"], arrays)
+
+
+def passages_to_arrays(passages: scipy.sparse.csr_array | None) -> dict[str, np.ndarray]:
+    """Return the arrays of a matrix of passages and words, to save them beside a matrix of words."""
+    if passages is None:
+        return {}
+    return dict(zip(_PASSAGE_NAMES, (passages.indices.astype(np.int32), passages.indptr.astype(np.int32))))
+
+
+def passages_from_arrays(arrays: Mapping[str, np.ndarray], num_words: int) -> scipy.sparse.csr_array | None:
+    """Return the matrix that `passages_to_arrays` took apart, or None if it was not saved.
+
+    Raises:
+      ValueError: if the arrays do not fit together.
+    """
+    if not all(name in arrays for name in _PASSAGE_NAMES):
+        return None
+    indices, indptr = (arrays[name] for name in _PASSAGE_NAMES)
+    if any(array.dtype != np.int32 or array.ndim != 1 for array in (indices, indptr)) or not indptr.size:
+        raise ValueError("the arrays of its passages must be int32 in one dimension")
+    ones, num_passages = np.ones(indices.size, np.int8), indptr.size - 1
+    check_compressed(ones, indices, indptr, num_passages, num_words)
+    matrix = scipy.sparse.csr_array((ones, indices, indptr), shape=(num_passages, num_words))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix
 
 
 def is_npz(path: str | os.PathLike[str]) -> bool:
