@@ -63,22 +63,14 @@ class RowSplit:
         word = rows % self.rows_per_device * self.num_devices + rows // self.rows_per_device
         return word < self.num_words
 
-    def zero_padding(self, W: Array) -> Array:
-        """Set padding to zero in an array in device order."""
-        return self.fill_padding(W, 0)
-
     def fill_padding(self, W: Array, value: int = 1) -> Array:
-        """Set padding to one in an array in device order, so that each row has a sum to divide by."""
+        """Set padding to a number in an array in device order. Ones give each row a sum to divide by."""
         if self.num_rows == self.num_words:
             return W
         return jnp.where(self.real_rows()[:, None], W, value)
 
-    def zero_local_padding(self, own: Array, device: Array) -> Array:
-        """Set padding to zero in the rows of one device, without another pass over them."""
-        return self.fill_local_padding(own, device, 0)
-
     def fill_local_padding(self, own: Array, device: Array, value: Any) -> Array:
-        """Set padding to a number or a row in the rows of one device."""
+        """Set padding to a number or a row in the rows of one device, without another pass over them."""
         if self.num_rows == self.num_words:
             return own
         is_real = (self.rows_per_device - 1) * self.num_devices + device < self.num_words

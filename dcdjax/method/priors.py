@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from dcdjax.method import decomposition
 from dcdjax.method.decomposition import Sums, Weights
@@ -74,27 +74,19 @@ def pseudocount(prior: Prior, step: Int[Array, ""], num_topics: int) -> Float[Ar
     return (prior.concentration[jnp.minimum(step, last)] - 1) / num_topics
 
 
-def penalty(
-    prior: Prior,
-    step: Int[Array, ""],
-    W: Weights,
-    held: Bool[Array, " words"] | None = None,
-    num_words: int | None = None,
-) -> Float[Array, ""]:
+def penalty(prior: Prior, step: Int[Array, ""], W: Weights, num_words: int | None = None) -> Float[Array, ""]:
     """Return what the priors add to the objective, for an S with a mean row sum of one.
 
     Args:
       prior: the parameters.
       step: the number of the step, which selects the concentration.
-      W: positive, rows on the simplex.
-      held: which rows are words. The default is all.
+      W: positive, rows on the simplex. Rows of zeros are padding and add nothing.
       num_words: how many rows are words. The default is all.
     """
     total = jnp.zeros((), W.dtype)
     extra = pseudocount(prior, step, W.shape[1])
     if extra is not None:
-        logs = jnp.log(W if held is None else jnp.where(held[:, None], W, 1))
-        total -= extra * jnp.sum(logs)
+        total -= extra * jnp.sum(jnp.log(jnp.where(W == 0, 1, W)))
     if prior.relevance is not None:
         s = jnp.sum(W, axis=0)
         total += prior.relevance * (num_words or W.shape[0]) * jnp.sum(jnp.log1p(s / _FEW_WORDS))

@@ -192,7 +192,7 @@ def begin(
     """
     if step == "exact" or over_relaxation != 1:
         W = _on_simplex(W, layout)
-    W = _blank(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), layout)
+    W = layout.fill_padding(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), 0)
     ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
     objective = _penalized(-log_likelihood, W, layout, prior, jnp.int32(0))
     report = Report(
@@ -252,7 +252,7 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
     if step == "relaxed":
         # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
         # it be compared, between restarts or with the exact step. This takes one more pass over S.
-        W = _blank(_on_simplex(state.W, layout), layout)
+        W = layout.fill_padding(_on_simplex(state.W, layout), 0)
         objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
     return loop.finish(state, state.W, objective, layout.scale)
 
@@ -313,7 +313,7 @@ def _next_weights(
     def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
         if not is_native:  # XLA iterates on all rows until the last one has converged: repeat the first row
             W, ZW = (split.fill_local_padding(array, device, array[0]) for array in (W, ZW))
-        return split.zero_local_padding(step_rows(shared, W, ZW), device)
+        return split.fill_local_padding(step_rows(shared, W, ZW), device, 0)
 
     assert layout.mesh is not None
     return sharding.map_sharded_rows(own_rows, layout.mesh, shared, state.W, state.ZW)
@@ -323,10 +323,7 @@ def _penalized(
     objective: Float[Array, ""], W: Weights, layout: Layout, prior: Prior | None, step: Int[Array, ""]
 ) -> Float[Array, ""]:
     """Add the terms of the priors to an objective."""
-    if prior is None:
-        return objective
-    held = None if layout.row_split is None else layout.row_split.real_rows()
-    return objective + priors.penalty(prior, step, W, held, layout.num_words)
+    return objective if prior is None else objective + priors.penalty(prior, step, W, layout.num_words)
 
 
 def _objective_before(state: State, layout: Layout, prior: Prior | None) -> Float[Array, ""]:
@@ -341,17 +338,10 @@ def _objective_before(state: State, layout: Layout, prior: Prior | None) -> Floa
 
 def _residual(W: Weights, layout: Layout) -> Float[Array, ""]:
     """Return how far the sum of a row is from one, at most."""
-    distances = jnp.abs(jnp.sum(W, axis=1) - 1)
-    if layout.row_split is not None:
-        distances = jnp.where(layout.row_split.real_rows(), distances, 0)
-    return jnp.max(distances)
+    distances = jnp.abs(jnp.sum(W, axis=1, keepdims=True) - 1)
+    return jnp.max(layout.fill_padding(distances, 0))
 
 
 def _on_simplex(W: Weights, layout: Layout) -> Weights:
-    """Scale the rows of W to sum to one. Rows that only fill up a split W are arbitrary."""
-    return decomposition.on_simplex(W if layout.row_split is None else layout.row_split.fill_padding(W))
-
-
-def _blank(W: Weights, layout: Layout) -> Weights:
-    """Set to zero the rows that only fill up a split W."""
-    return W if layout.row_split is None else layout.row_split.zero_padding(W)
+    """Scale the rows of W to sum to one. Rows that only pad a split W become arbitrary."""
+    return decomposition.on_simplex(layout.fill_padding(W, 1))

@@ -125,7 +125,7 @@ def method(
 
     Its state is theta, from which W is computed, and the state of the optimizer.
     """
-    update = optax.with_extra_args_support(optimizer).update
+    update, scale = optax.with_extra_args_support(optimizer).update, batches.stacked.scale
 
     def init(W: Array) -> tuple[Array, Any]:
         theta = jnp.log(decomposition.on_simplex(W))
@@ -154,7 +154,7 @@ def method(
         weights=lambda carried: weights(carried[0]),
         sweep=lambda W, number: _sweep(W, batches, number, problem),
         remainder=remainder,
-        unit=batches.scale if problem.divergence is divergences.kl else jnp.ones_like(batches.scale),
+        unit=scale if problem.divergence is divergences.kl else jnp.ones_like(scale),
         num_batches=batches.num_batches,
         min_epochs=priors.num_annealed(prior),
     )

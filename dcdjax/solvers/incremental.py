@@ -114,7 +114,7 @@ def method(batches: Minibatches, over_relaxation: float) -> stochastic.Method:
         weights=lambda carried: carried[0],
         sweep=sweep,
         remainder=lambda W, _: jnp.zeros((), W.dtype),
-        unit=batches.scale,
+        unit=batches.stacked.scale,
         num_batches=batches.num_batches,
     )
 

@@ -49,16 +49,6 @@ class Minibatches:
 
         return replace(self.stacked, pieces=jax.tree.map(one, self.stacked.pieces))
 
-    @property
-    def scale(self) -> Float[Array, ""]:
-        """Return the mean row sum of S."""
-        return self.stacked.scale
-
-    @property
-    def devices(self) -> list[Any]:
-        """Return the devices that hold S."""
-        return self.stacked.devices
-
 
 def draw(
     key: PRNGKeyArray,
@@ -85,10 +75,8 @@ def draw(
     num_batches = checks.whole("num_batches", num_batches, 1)
     if num_batches > _MAX_BATCHES:
         raise ValueError(f"num_batches must be at most {_MAX_BATCHES}, got {num_batches}")
-    matrix, dtype = (
-        preparation.checked_similarity(S, num_words).matrix,
-        np.dtype(jax.dtypes.canonicalize_dtype(dtype)),
-    )
+    matrix = preparation.checked_similarity(S, num_words).matrix
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
     plan, scale = preparation.plan_work(devices), preparation.mean_row_sum(matrix, dtype)
     with jax.ensure_compile_time_eval():  # inside of a `jit`, too
         seed = int(np.asarray(jax.random.bits(key, (), np.uint32)))

@@ -91,8 +91,8 @@ def checked_arguments(
             draw_key, S, num_batches, num_words=start.shape[0], dtype=start.dtype, devices=devices
         )
     arguments.check_match("W", start, batches.stacked, made="drawn")
-    if not any(isinstance(array, Tracer) for array in (start, order_key, batches.scale)):
-        start, order_key = sharding.replicate((start, order_key), batches.devices)
+    if not any(isinstance(array, Tracer) for array in (start, order_key, batches.stacked.scale)):
+        start, order_key = sharding.replicate((start, order_key), batches.stacked.devices)
     return start, batches, order_key, max_epochs
 
 

@@ -219,7 +219,7 @@ drawn = [
     for n in (1, 2, 3)
 ]
 for n, batches in enumerate(drawn, 1):
-    assert batches.devices == jax.devices()[:n]
+    assert batches.stacked.devices == jax.devices()[:n]
     S_again = sum(dense(batches.layout(jnp.int32(m))) for m in range(4))
     np.testing.assert_allclose(S_again, S / (S.sum() / 31), rtol=1e-12)
 alone, *shared = (incremental.solve(W, batches, key=0, tol=0.0, max_epochs=3) for batches in drawn)
