@@ -248,7 +248,6 @@ def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
 
 def stack_segments(several: Sequence[Segments], num_segments: int) -> Segments:
     """Stack segments along a new axis, each padded to `num_segments` by empty ones outside of all parts."""
-
     return Segments(
         parts=np.stack([segments.parts for segments in several]),
         rows=_pad_and_stack([segments.rows for segments in several], num_segments),
