@@ -169,6 +169,7 @@ def _plan_segments(
 def _fill_segments(
     segments: Segments, chosen: tiling.Tiling, strip: tiling.Strip, S: np.ndarray, places: np.ndarray
 ) -> None:
+    """Write the nonzeros of a strip that are outside of tiles into segments, at these places."""
     left, lengths = chosen.outside_tiles(strip)
     columns = chosen.matrix.indices[strip.entries].astype(np.int32, copy=False)[left]
     width = segments.columns.shape[1]

@@ -31,8 +31,8 @@ def prepare(
     """Check S, unless it is a `Similarity`, and lay it out on the devices that will share the work.
 
     If the devices belong to several processes, each process keeps the rows of S of its own devices in memory,
-    and copies only these from a memory-mapped file. This says nothing about reading: `similarity.load` reads
-    the whole file in each process to verify its checksum, and `fit` reads all of S to compute its hash.
+    and copies only these from a memory-mapped file. But each process reads the whole file:
+    `similarity.load` to verify its checksum, and `fit` to compute the hash of S.
 
     Args:
       S: a `Similarity`, or anything that `similarity.from_matrix` takes: a scipy sparse matrix or a pair
@@ -198,7 +198,7 @@ def _prepare_split(S: Similarity, devices: Sequence[Any], dtype: DTypeLike) -> L
 def lay_out(pieces: list[list[Any]], scale: np.ndarray, plan: WorkPlan, **shape: Any) -> Layout:
     """Put the shares of each piece and the scale on their devices."""
     devices = plan.devices
-    with jax.ensure_compile_time_eval():  # also inside of a `jit`
+    with jax.ensure_compile_time_eval():  # so that this also works inside a `jit`
         return Layout(
             pieces=tuple(sharding.stack_shares(shares, devices) for shares in pieces),
             scale=sharding.replicate(scale, devices),

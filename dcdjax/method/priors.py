@@ -23,7 +23,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from dcdjax.method import decomposition
 from dcdjax.method.decomposition import Sums, Weights
 
-# b, in words: a topic with fewer words is as good as gone. Among values from 0.1 to 3, only 3 pruned little.
+# b, in words: a topic with fewer words has nearly died out. Among values from 0.1 to 3, only 3 pruned little.
 _FEW_WORDS = 0.3
 
 
@@ -40,7 +40,7 @@ def checked(
     """Check the parameters of the priors; return None if neither prior is used."""
     for name, value, most in (("concentration", concentration, 1), ("relevance", relevance, 0)):
         if np.ndim(value) > most or np.size(value) == 0:
-            kind = "a number or some, one for each step" if most else "one number"
+            kind = "one number, or one for each step" if most else "one number"
             raise ValueError(f"{name} must be {kind}, got shape {np.shape(value)}")
         if not isinstance(value, Tracer):
             numbers = np.atleast_1d(np.asarray(value, np.float64))
@@ -49,15 +49,15 @@ def checked(
             if wrong.any():
                 least = "positive" if most else "nonnegative"
                 raise ValueError(f"{name} must be {least} and finite, got {numbers[wrong][0]}")
-    flat = not isinstance(concentration, Tracer) and bool(np.all(np.asarray(concentration) == 1))
-    free = not isinstance(relevance, Tracer) and bool(np.asarray(relevance) == 0)
-    if flat and free:
+    is_flat = not isinstance(concentration, Tracer) and bool(np.all(np.asarray(concentration) == 1))
+    is_free = not isinstance(relevance, Tracer) and bool(np.asarray(relevance) == 0)
+    if is_flat and is_free:
         return None
-    # They go by way of the host, so that they are bound to no device.
+    # Made on the host, so that they are bound to no device.
     alpha, rho = (x if isinstance(x, Tracer) else np.asarray(x) for x in (concentration, relevance))
     return Prior(
-        concentration=None if flat else jnp.atleast_1d(jnp.asarray(alpha, dtype)),
-        relevance=None if free else jnp.asarray(rho, dtype),
+        concentration=None if is_flat else jnp.atleast_1d(jnp.asarray(alpha, dtype)),
+        relevance=None if is_free else jnp.asarray(rho, dtype),
     )
 
 
@@ -103,7 +103,7 @@ def add_relevance(prior: Prior, sums: Sums, num_words: int) -> Sums:
 def exact_step(sums: Sums, extra: Float[Array, ""] | None, W: Weights, ZW: Weights) -> Weights:
     """Take the exact step with a pseudocount: minimize the majorizer of objective and prior on the simplex.
 
-    Without a pseudocount, take that of `decomposition`.
+    If the pseudocount `extra` is None, this is the exact step of `decomposition`.
 
     W_ik <- (A_ik + max(extra, 0)) / (plus_k + max(-extra, 0) / W_ik + lam_i)
     """

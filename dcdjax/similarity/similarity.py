@@ -260,7 +260,7 @@ def _connected(
     num_isolated, kept = int(isolated.sum()), np.flatnonzero(~isolated)
     if num_isolated and not drop_isolated:
         raise ValueError(
-            f"S: {describe_word(int(isolated.argmax()), words)} has no nonzero ({num_isolated} such in all): "
+            f"S: {describe_word(int(isolated.argmax()), words)} has no nonzero ({num_isolated} in total): "
             "a word without neighbors cannot be learned; drop_isolated=True drops such words"
         )
     if num_isolated:

@@ -1,7 +1,7 @@
 """Minimize the objective from a start W, with one pass over all of S for each step.
 
-`solve` runs one start, `solve_restarts` a batch of starts. Both are compositions of `begin`, `advance` and
-`finish`, which may be called one by one to report or save between steps; the result is the same to the bit.
+`solve` runs one start, `solve_restarts` a batch of starts. Both call `begin`, `advance` and `finish`. These
+may be called one by one to report or save between steps; the result is the same to the bit.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.loop import Report
 from dcdjax.solvers.result import History, Solution, Status
 
-# An over-relaxed step is refused if the objective rose by more than this many rounding errors of
-# itself: a sum of millions of terms is no more exact than that.
+# An over-relaxed step is refused if the objective rose by more than this many of its rounding errors. A sum
+# of millions of terms is not more exact than that.
 _OBJECTIVE_NOISE = 8
 
 
 class State(NamedTuple):
-    """Hold W with what a pass over S told about it. Objectives are those of the scaled S."""
+    """Hold W and the results of a pass over S with it. Objectives are those of the scaled S."""
 
     W: Weights
     ZW: Weights
     objective: Float[Array, ""]
-    refused: Bool[Array, ""]  # whether the last over-relaxed step was; then the next step is the exact one
+    refused: Bool[Array, ""]  # whether the last over-relaxed step was refused; then the next step is exact
     status: Int[Array, ""]
     num_steps: Int[Array, ""]
     history: History
@@ -141,7 +141,7 @@ def _run_on_devices(
     """Run on the devices of S, and move the solution to where W was."""
     axis_of_words = W.ndim - 2
     traced = isinstance(W, Tracer) or isinstance(layout.scale, Tracer)
-    # If neither is traced, something else may be, such as tol.
+    # Even if neither is traced, another argument may be, such as tol.
     with nullcontext() if traced else jax.ensure_compile_time_eval():
         start = layout.to_devices(W, axis_of_words)
     with nullcontext() if traced else sharding.override_mesh(layout.mesh):
@@ -234,7 +234,7 @@ def advance(
 
         new, old = (W, ZW, objective, change), (state.W, state.ZW, before, jnp.zeros_like(change))
         W, ZW, objective, change = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new, old)
-        # While the concentration is annealed, W may rest where a later concentration would not let it.
+        # While the concentration is annealed, a small change means nothing: the next one moves W again.
         annealed = state.num_steps + 1 >= priors.num_annealed(prior)
         converged = accepted & (change <= tol) & annealed
         status = jnp.where(converged, Status.CONVERGED.value, Status.RUNNING.value)
@@ -247,11 +247,11 @@ def advance(
 
 @partial(jax.jit, static_argnames="step")
 def finish(state: State, layout: Layout, *, step: Step) -> Solution:
-    """Return the solution that a state has reached, in the units of the S that was given."""
+    """Return the solution that a state has reached, in the units of the original S."""
     objective = state.objective
     if step == "relaxed":
-        # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
-        # it be compared, between restarts or with the exact step. This takes one more pass over S.
+        # Rows that sum to two double Shat, which lowers the objective without a better fit. So compute it on
+        # the simplex, to compare restarts and steps. This takes one more pass over S.
         W = layout.fill_padding(_on_simplex(state.W, layout), 0)
         objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
     return loop.finish(state, state.W, objective, layout.scale)
@@ -260,16 +260,16 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
 def _sweep(W: Weights, layout: Layout, wanted: Bool[Array, ""]) -> decomposition.Sweep:
     """Pass over S, or return zeros if the result is not wanted."""
 
-    # Under vmap one restart after the other, each on all devices: the rows of W that two of them gather
-    # would not fit into the cache together. So a restart that has finished, which vmap's while_loop takes
-    # along until the last one is done, can leave its sweep out.
+    # Under vmap, restarts pass over S one after the other, each on all devices, because the gathered rows of
+    # two restarts do not fit into the cache. The while_loop also steps restarts that have finished, until the
+    # last one is done. Their passes are skipped here.
     @jax.custom_batching.sequential_vmap
     def one(W: Array, wanted: Array, *leaves: Array) -> decomposition.Sweep:
         layout = jax.tree.unflatten(structure, leaves)
         return lax.cond(wanted, lambda W: sweeps.sweep(W, layout), sweeps.zeros, W)
 
-    # Array by array: JAX does not know what is traced outside of the function, nor, if it is old, how to
-    # batch a record of its own.
+    # Pass array by array: JAX does not see what is traced outside of the function, and older releases cannot
+    # batch a registered dataclass.
     leaves, structure = jax.tree.flatten(layout)
     return one(W, wanted, *leaves)
 
@@ -282,7 +282,7 @@ def _next_weights(
     over_relaxation: float,
     prior: Prior | None,
 ) -> Weights:
-    """Take the step itself. Every device computes it for its part of the words."""
+    """Compute the W after a step. Each device does so for its part of the words."""
     extra = None if prior is None else priors.pseudocount(prior, state.num_steps, state.W.shape[1])
     sums = decomposition.column_sums(state.W, state.ZW)
     if prior is not None:
@@ -311,7 +311,7 @@ def _next_weights(
         return sharding.map_replicated_rows(step_rows, layout.mesh, shared, state.W, state.ZW)
 
     def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
-        if not is_native:  # XLA iterates on all rows until the last one has converged: repeat the first row
+        if not is_native:  # XLA iterates until all rows have converged, so fill padding with an ordinary row
             W, ZW = (split.fill_local_padding(array, device, array[0]) for array in (W, ZW))
         return split.fill_local_padding(step_rows(shared, W, ZW), device, 0)
 

@@ -29,8 +29,8 @@ from dcdjax.solvers.minibatches import Minibatches
 from dcdjax.solvers.result import Solution
 
 # WikiText-2, 100 topics, a random start, 16 minibatches: the objective after ten epochs is 108.6 million
-# with a first rate of 0.1, 106.4 with 0.3, 106.1 with 1.0. The careful one of the last two was taken.
-# Moments are short: a word sees each of its pairs once an epoch.
+# with a first rate of 0.1, 106.4 with 0.3, 106.1 with 1.0. We took the smaller of the last two.
+# Adam's averages are short, because each pair of words is visited only once in an epoch.
 _RATE, _RATE_KEPT_EACH_EPOCH, _MOMENTS = 0.3, 0.8, (0.8, 0.95)
 
 
@@ -78,9 +78,9 @@ def solve(
     Returns:
       The solution. Its steps are epochs. For the paper's divergence, its objective is -sum S log Shat, as in
       `dcdjax.solve`. For another divergence it is sum d(S / m, Shat) over all cells, where m is the mean row
-      sum of S. Both include the terms of the priors. The history estimates the objective at no cost: each
-      minibatch counts with the W that visited it, which is late by half an epoch. The history has no entry
-      for the start.
+      sum of S. Both include the terms of the priors. The history only estimates the
+      objective: it measures each minibatch with the W that visited it, so it lags by half an epoch. The
+      history has no entry for the start.
 
     Raises:
       ValueError: names the argument.
@@ -134,7 +134,7 @@ def method(
     def remainder(W: Array, epoch: Array) -> Array:
         rest = jnp.zeros((), W.dtype)
         if problem.divergence is not divergences.kl:
-            rest += divergences.cells(problem.zeros, W)
+            rest += divergences.from_zeros(problem.zeros, W)
         return rest if prior is None else rest + priors.penalty(prior, epoch, W)
 
     def visit(carried: tuple[Array, Any], number: Array, epoch: Array) -> tuple[Any, Array]:
@@ -184,7 +184,7 @@ def estimate(
     s, plus = decomposition.column_sums(W, ZW)
     by_W = batches.num_batches * (plus - 2 * ZW / s)
     if problem.zeros.square:
-        by_W += problem.zeros.square * jax.grad(divergences.squares)(W)
+        by_W += problem.zeros.square * jax.grad(divergences.sum_of_squares)(W)
     if prior is not None:
         by_W += jax.grad(lambda W: priors.penalty(prior, epoch, W))(W)
     return W * (by_W - jnp.sum(W * by_W, axis=1, keepdims=True)), -log_likelihood

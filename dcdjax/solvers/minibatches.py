@@ -22,7 +22,7 @@ from dcdjax.devices.layout import Layout
 from dcdjax.util import checks
 from dcdjax.util.parallel import in_order
 
-# The most minibatches: each takes a search among all nonzeros, and 16 bits of a hash fill so many evenly.
+# Most minibatches. Each takes a search among all nonzeros, and 16 bits of a hash fill this many evenly.
 _MAX_BATCHES = 1 << 12
 
 
@@ -78,7 +78,7 @@ def draw(
     matrix = preparation.checked_similarity(S, num_words).matrix
     dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
     plan, scale = preparation.plan_work(devices), preparation.mean_row_sum(matrix, dtype)
-    with jax.ensure_compile_time_eval():  # inside of a `jit`, too
+    with jax.ensure_compile_time_eval():  # so that this also works inside a `jit`
         seed = int(np.asarray(jax.random.bits(key, (), np.uint32)))
     width = packing.width_for(matrix.nnz / matrix.shape[0] / num_batches)
     num_parts = len(plan.devices) * plan.parts_per_device

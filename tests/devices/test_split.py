@@ -197,8 +197,8 @@ W = initialize.uniform(key, 37, 4, dtype=jnp.float64)
 share = np.linspace(0, 1, 37)
 smooth = smoothing.smoothed(W, one, jnp.asarray(share))
 with jax.debug_nans(True):
-    apart = many.from_devices(smoothing.smoothed(many.to_devices(W), many, many.to_devices(share)))
-np.testing.assert_allclose(apart, smooth, atol=1e-12)
+    alone = many.from_devices(smoothing.smoothed(many.to_devices(W), many, many.to_devices(share)))
+np.testing.assert_allclose(alone, smooth, atol=1e-12)
 starts = [initialize.spectral(key, parts, 4, restarts=2) for parts in (one, many)]
 np.testing.assert_allclose(*starts, atol=1e-6)
 """)

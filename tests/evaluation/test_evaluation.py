@@ -289,12 +289,12 @@ def test_two_pairs_are_enough(human, expected):
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        (("a", "b"), r"pairs\[1\]: 2 fields where word, word, score should be: \('a', 'b'\)"),
+        (("a", "b"), r"pairs\[1\]: expected word, word, score, got 2 fields: \('a', 'b'\)"),
         (("a", "b", "much"), r"pairs\[1\]: the score 'much' is not a finite number"),
         (("a", "b", None), r"pairs\[1\]: the score None is not"),
         (("a", "b", math.inf), r"pairs\[1\]: the score inf is not"),
-        (("a", "", 1), r"pairs\[1\]: '' is no word"),
-        (("a", 7, 1), r"pairs\[1\]: 7 is no word"),
+        (("a", "", 1), r"pairs\[1\]: '' is not a word"),
+        (("a", 7, 1), r"pairs\[1\]: 7 is not a word"),
     ],
 )
 def test_wrong_pairs_are_refused(pair, message):
@@ -424,8 +424,8 @@ def test_only_the_first_words_are_searched_and_known():
     [
         ({"s": []}, {"method": "divide"}, "method must be one of .*'add', 'multiply'.*, got 'divide'"),
         ({"s": []}, {"max_words": 0}, "max_words must be at least 1, got 0"),
-        ({"s": [("a", "b", "c")]}, {}, r"questions\['s'\]\[0\]: 3 fields where four words should be: \('a'"),
-        ({"s": [("a",) * 4, ("a", "b", 3, "c")]}, {}, r"questions\['s'\]\[1\]: 3 is no word"),
+        ({"s": [("a", "b", "c")]}, {}, r"questions\['s'\]\[0\]: expected four words, got 3 fields: \('a'"),
+        ({"s": [("a",) * 4, ("a", "b", 3, "c")]}, {}, r"questions\['s'\]\[1\]: 3 is not a word"),
     ],
 )
 def test_wrong_questions_are_refused(unchecked_annotations, questions, options, message):
@@ -559,7 +559,7 @@ def test_files_of_categories(tmp_path, separator):
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (read_pairs, "a b 1\n\na b\n", "line 3: 2 fields where word, word, score should be: .'a', 'b'."),
+        (read_pairs, "a b 1\n\na b\n", "line 3: expected word, word, score, got 2 fields: .'a', 'b'."),
         (read_pairs, "a b\n", "line 1: 2 fields"),
         (read_pairs, "a b 1 2\n", "line 1: 4 fields"),
         (read_pairs, "a\tb\t1\t\n", "line 1: 4 fields"),
@@ -568,21 +568,21 @@ def test_files_of_categories(tmp_path, separator):
         (read_pairs, "a b nan\n", "line 1: the score 'nan' is not a finite number"),
         (read_pairs, "a b 1\na b -inf\n", "line 2: the score '-inf' is not a finite number"),
         (read_pairs, "a;b;1\na;b;2,5\n", "line 2: the score '2,5' is not"),
-        (read_pairs, "a\t\t1\n", "line 1: '' is no word"),
-        (read_pairs, "\tb\t1\n", "line 1: '' is no word"),
+        (read_pairs, "a\t\t1\n", "line 1: '' is not a word"),
+        (read_pairs, "\tb\t1\n", "line 1: '' is not a word"),
         (read_pairs, "", "it holds no pairs"),
         (read_pairs, "# only\n\nword1 word2 score\n", "it holds no pairs"),
-        (read_analogies, ": s\na b c\n", "line 2: 3 fields where four words should be"),
-        (read_analogies, ": s\na b c d e\n", "line 2: 5 fields where four words should be"),
-        (read_analogies, "\na b c d\n", "line 2: a line ': name' must open a section before 'a b c d'"),
-        (read_analogies, ": \na b c d\n", "line 1: '' is no word, a section's name should be there"),
+        (read_analogies, ": s\na b c\n", "line 2: expected four words, got 3 fields"),
+        (read_analogies, ": s\na b c d e\n", "line 2: expected four words, got 5 fields"),
+        (read_analogies, "\na b c d\n", "line 2: a line ': name' must begin a section before 'a b c d'"),
+        (read_analogies, ": \na b c d\n", "line 1: '' is not a word; expected a section's name"),
         (read_analogies, ": s\n: t\n", "it holds no questions"),
         (read_analogies, "", "it holds no questions"),
-        (read_categories, "a\tx\nb\n", "line 2: 1 fields where word, category should be"),
+        (read_categories, "a\tx\nb\n", "line 2: expected word, category, got 1 fields"),
         (read_categories, "a x\n", "line 1: 1 fields"),
         (read_categories, "a,x,y\n", "line 1: 3 fields"),
-        (read_categories, "a,\n", "line 1: '' is no word"),
-        (read_categories, "a,x\nb,x\na,y\n", "line 3: 'a' stands there more than once"),
+        (read_categories, "a,\n", "line 1: '' is not a word"),
+        (read_categories, "a,x\nb,x\na,y\n", "line 3: 'a' occurs more than once"),
         (read_categories, "\n", "it holds no words"),
     ],
 )

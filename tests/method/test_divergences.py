@@ -150,9 +150,11 @@ def test_the_total_is_differentiable_by_W():
 
 def test_squares_by_the_gram_matrix():
     W, _ = problem()
-    np.testing.assert_allclose(divergences.squares(jnp.asarray(W)), (oracle.shat(W) ** 2).sum(), rtol=1e-12)
+    np.testing.assert_allclose(
+        divergences.sum_of_squares(jnp.asarray(W)), (oracle.shat(W) ** 2).sum(), rtol=1e-12
+    )
     dying = np.hstack([W, np.full((NUM_WORDS, 1), 1e-30)]).astype(np.float32)  # 1e-30 squared is zero
-    got = divergences.squares(jnp.asarray(dying))
+    got = divergences.sum_of_squares(jnp.asarray(dying))
     np.testing.assert_allclose(got, (oracle.shat(dying.astype(np.float64)) ** 2).sum(), rtol=1e-5)
 
 

@@ -40,7 +40,7 @@ def changed(array, at, value):
         (IDX.T, VAL, r"S_idx must be of shape \(nonzeros, 2\), got \(2, 4\)"),
         (IDX[:, 0], VAL, r"S_idx must be of shape \(nonzeros, 2\), got \(4,\)"),
         (IDX.astype(float), VAL, "S_idx must be integers, got float64"),
-        (IDX, VAL[:3], r"S_val must be of shape \(4,\) as S_idx has it, got \(3,\)"),
+        (IDX, VAL[:3], r"S_val must be of shape \(4,\) to match S_idx, got \(3,\)"),
         (
             IDX,
             changed(VAL, 1, -1),
@@ -57,9 +57,9 @@ def changed(array, at, value):
             VAL[[0, 1, 2, 3, 2]],
             r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 such",
         ),
-        (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 such in all\)"),
+        (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 in total\)"),
         (IDX, changed(VAL, slice(2, 4), 0), r"word 2 has no nonzero"),
-        (IDX[:0], VAL[:0], r"word 0 has no nonzero \(3 such in all\)"),
+        (IDX[:0], VAL[:0], r"word 0 has no nonzero \(3 in total\)"),
     ],
 )
 def test_wrong_pairs_are_refused(S_idx, S_val, message):
@@ -262,7 +262,7 @@ def test_a_record_that_is_not_symmetric_is_refused(row, column):
 def test_words_no_more_frequent_than_chance_are_refused_or_dropped():
     # "the" meets everybody as chance has it, the others prefer their own kind
     C = np.array([[4.0, 4, 4], [4, 9, 0], [4, 0, 9]])
-    with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 such in all\).*drop_isolated"):
+    with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 in total\).*drop_isolated"):
         from_counts(C, words=["the", "tea", "law"], context_exponent=1.0, shift=0.1)
     with pytest.warns(UserWarning, match="dropped 1 words without neighbors, 2 remain"):
         result = from_counts(

@@ -249,10 +249,10 @@ def test_the_key_decides():
     first, again, typed, other = (solve(W, sparse, key=key) for key in (3, 3, jax.random.key(3), 4))
     chex.assert_trees_all_equal(first, again, typed)
     assert np.abs(first.W - other.W).max() > 1e-4
-    of_deal, _ = jax.random.split(jax.random.key(3))
-    dealt = minibatches.draw(of_deal, sparse, 3, dtype=W.dtype)
-    chex.assert_trees_all_equal(solve(W, dealt, key=3), first)
-    assert np.abs(solve(W, dealt, key=5).W - first.W).max() > 1e-4  # the same minibatches in another order
+    draw_key, _ = jax.random.split(jax.random.key(3))
+    drawn = minibatches.draw(draw_key, sparse, 3, dtype=W.dtype)
+    chex.assert_trees_all_equal(solve(W, drawn, key=3), first)
+    assert np.abs(solve(W, drawn, key=5).W - first.W).max() > 1e-4  # the same minibatches in another order
 
 
 def test_each_minibatch_once_an_epoch_in_another_order():
@@ -287,7 +287,7 @@ def test_planted_blocks_are_found(name):
     np.testing.assert_allclose(solution.objective, best, rtol=0.02, atol=0.2)
 
 
-# --- Properties that cross rooms --------------------------------------------------------------------
+# --- Properties that cross folders ------------------------------------------------------------------
 
 
 def test_one_trace_per_shape(monkeypatch):
