@@ -30,7 +30,9 @@ class Vectors:
         finite = np.isfinite(vectors).all(axis=1)
         if words and not finite.all():
             n = int(finite.argmin())
-            raise ValueError(f"vectors: row {n} ({words[n]!r}) is not finite ({int((~finite).sum())} such)")
+            raise ValueError(
+                f"vectors: row {n} ({words[n]!r}) is not finite ({int((~finite).sum())} in total)"
+            )
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)
 

@@ -44,10 +44,10 @@ def changed(array, at, value):
         (
             IDX,
             changed(VAL, 1, -1),
-            r"S_val\[1\] = -1.0 at \(1, 0\) is not a finite, nonnegative number \(1 such",
+            r"S_val\[1\] = -1.0 at \(1, 0\) is not a finite, nonnegative number \(1 in total",
         ),
         (IDX, changed(VAL, 3, np.nan), r"S_val\[3\] = nan at \(2, 1\)"),
-        (IDX, changed(VAL, slice(2, 4), np.inf), r"S_val\[2\] = inf at \(1, 2\).*\(2 such"),
+        (IDX, changed(VAL, slice(2, 4), np.inf), r"S_val\[2\] = inf at \(1, 2\).*\(2 in total"),
         (IDX, VAL.astype(complex), "S_val must be real numbers, got complex128"),
         (IDX, np.array(["a"] * 4), "S_val must be real numbers"),
         (IDX, changed(VAL, 0, 5), r"S\[0, 1\] = 5.0 but S\[1, 0\] = 1.0 \(2 entries"),
@@ -55,7 +55,7 @@ def changed(array, at, value):
         (
             IDX[[0, 1, 2, 3, 2]],
             VAL[[0, 1, 2, 3, 2]],
-            r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 such",
+            r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 in total",
         ),
         (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 in total\)"),
         (IDX, changed(VAL, slice(2, 4), 0), r"word 2 has no nonzero"),
@@ -188,7 +188,7 @@ def test_words_go_with_the_rows_that_remain():
     with pytest.warns(UserWarning, match="dropped 2 words"):
         result = from_matrix(S, words=["a", "b", "c", "d"], drop_isolated=True)
     assert result.words == ("b", "d")
-    with pytest.raises(ValueError, match=r"S: word 0 \('a'\) has no nonzero \(2 such"):
+    with pytest.raises(ValueError, match=r"S: word 0 \('a'\) has no nonzero \(2 in total"):
         from_matrix(S, words=["a", "b", "c", "d"])
 
 
