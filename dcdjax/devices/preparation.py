@@ -178,7 +178,8 @@ def _prepare_split(S: Similarity, devices: Sequence[Any], dtype: DTypeLike) -> L
     split = row_split.RowSplit(S.num_words, len(devices))
     local = sharding.local_devices(devices)
     own = [number for number, device in enumerate(devices) if device in local]
-    rows = {number: S.rows(number, len(devices)) for number in own}
+    # If the matrix is mapped from a file, only these rows are copied.
+    rows = {number: S.matrix[number :: len(devices)] for number in own}
     statistics = np.stack([_row_statistics(share, number, len(devices)) for number, share in rows.items()])
     scale = _checked_scale(processes.allgather(_combine_statistics(statistics)), S.num_words, dtype)
     # All processes run the same program, so all use the smallest number of threads.

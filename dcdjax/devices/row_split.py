@@ -107,21 +107,10 @@ def cut_rounds(
       width: nonzeros of a segment.
       num_parts: parts of a round, for threads.
     """
-    num_own, num_devices = rows.shape[0], split.num_devices
-    holder = (rows.indices % num_devices).astype(np.uint16 if num_devices < 1 << 16 else np.int64)
-    # A stable sort keeps rows and columns in order within a block.
-    order = np.argsort(holder, kind="stable")
-    begins = np.searchsorted(holder[order], np.arange(num_devices + 1))
-    row_of = np.repeat(np.arange(num_own), np.diff(rows.indptr))
     rounds = []
-    for n in range(num_devices):
-        other = (device + n) % num_devices
-        entries = order[begins[other] : begins[other + 1]]
-        lengths = np.bincount(row_of[entries], minlength=split.rows_per_device)
-        block = scipy.sparse.csr_array(
-            (rows.data[entries], rows.indices[entries] // num_devices, np.append(0, np.cumsum(lengths))),
-            shape=(split.rows_per_device, split.rows_per_device),
-        )
+    for n in range(split.num_devices):
+        block = rows[:, (device + n) % split.num_devices :: split.num_devices]
+        block.resize(split.rows_per_device, split.rows_per_device)  # adds the padding
         _, segments = packing.pack(block, divisor=divisor, dtype=dtype, num_parts=num_parts, width=width)
         rounds.append(segments)
     return rounds

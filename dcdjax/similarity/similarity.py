@@ -40,10 +40,6 @@ class Similarity:
         """Return N, the number of words."""
         return self.matrix.shape[0]
 
-    def rows(self, first: int, step: int) -> scipy.sparse.csr_array:
-        """Return rows first, first + step, ... If the matrix is mapped from a file, only these are read."""
-        return self.matrix[first::step]
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the similarity matrix S and its words to one safetensors file. `load` reads it back.
 
