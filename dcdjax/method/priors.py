@@ -30,14 +30,15 @@ _FEW_WORDS = 0.3
 class Prior(NamedTuple):
     """Hold the parameters of the priors; None if a prior is not used."""
 
-    concentration: Float[Array, " steps"] | None  # alpha of each step; later steps use the last one
-    relevance: Float[Array, ""] | None  # rho
+    concentration: Float[Array, " steps"] | None = None  # alpha of each step; later steps use the last one
+    relevance: Float[Array, ""] | None = None  # rho
 
 
-def checked(
-    concentration: ArrayLike | Sequence[float], relevance: ArrayLike, dtype: np.dtype
-) -> Prior | None:
-    """Check the parameters of the priors; return None if neither prior is used."""
+NO_PRIOR = Prior()
+
+
+def checked(concentration: ArrayLike | Sequence[float], relevance: ArrayLike, dtype: np.dtype) -> Prior:
+    """Check the parameters of the priors, and leave out those that change nothing."""
     for name, value, most in (("concentration", concentration, 1), ("relevance", relevance, 0)):
         if np.ndim(value) > most or np.size(value) == 0:
             kind = "one number, or one for each step" if most else "one number"
@@ -51,8 +52,6 @@ def checked(
                 raise ValueError(f"{name} must be {least} and finite, got {numbers[wrong][0]}")
     is_flat = not isinstance(concentration, Tracer) and bool(np.all(np.asarray(concentration) == 1))
     is_free = not isinstance(relevance, Tracer) and bool(np.asarray(relevance) == 0)
-    if is_flat and is_free:
-        return None
     # Made on the host, so that they are bound to no device.
     alpha, rho = (x if isinstance(x, Tracer) else np.asarray(x) for x in (concentration, relevance))
     return Prior(
@@ -61,9 +60,9 @@ def checked(
     )
 
 
-def num_annealed(prior: Prior | None) -> int:
+def num_annealed(prior: Prior) -> int:
     """Return how many steps have a concentration of their own. Later steps use the last one."""
-    return 0 if prior is None or prior.concentration is None else prior.concentration.shape[0]
+    return 0 if prior.concentration is None else prior.concentration.shape[0]
 
 
 def pseudocount(prior: Prior, step: Int[Array, ""], num_topics: int) -> Float[Array, ""] | None:

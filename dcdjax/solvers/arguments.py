@@ -35,10 +35,10 @@ def checked_options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation:
 
 def checked_prior(
     concentration: ArrayLike | Sequence[float], relevance: ArrayLike, step: Step, dtype: Any
-) -> Prior | None:
-    """Check the priors; return None if there is none."""
+) -> Prior:
+    """Check the parameters of the priors, and that the steps can use them."""
     prior = priors.checked(concentration, relevance, dtype)
-    if prior is not None and step != "exact":
+    if step != "exact" and any(part is not None for part in prior):
         name = "relevance" if prior.concentration is None else "concentration"
         raise ValueError(f"{name} needs step='exact', got {step!r}")
     return prior

@@ -19,7 +19,7 @@ from dcdjax.devices import native, sharding, sweeps
 from dcdjax.devices.layout import Layout
 from dcdjax.method import decomposition, priors
 from dcdjax.method.decomposition import Weights
-from dcdjax.method.priors import Prior
+from dcdjax.method.priors import NO_PRIOR, Prior
 from dcdjax.solvers import arguments, loop
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.loop import Report
@@ -135,9 +135,7 @@ def solve_restarts(
     return _run_on_devices(start, layout, tol, prior, **options)
 
 
-def _run_on_devices(
-    W: Array, layout: Layout, tol: ArrayLike, prior: Prior | None, **options: Any
-) -> Solution:
+def _run_on_devices(W: Array, layout: Layout, tol: ArrayLike, prior: Prior, **options: Any) -> Solution:
     """Run on the devices of S, and move the solution to where W was."""
     axis_of_words = W.ndim - 2
     traced = isinstance(W, Tracer) or isinstance(layout.scale, Tracer)
@@ -159,7 +157,7 @@ def run(
     W: Float[Array, "*restarts words topics"],
     layout: Layout,
     tol: Float[Array, ""] | float,
-    prior: Prior | None = None,
+    prior: Prior = NO_PRIOR,
     *,
     step: Step,
     max_steps: int,
@@ -184,7 +182,7 @@ def begin(
     max_steps: int,
     step: Step,
     over_relaxation: float,
-    prior: Prior | None = None,
+    prior: Prior = NO_PRIOR,
 ) -> State:
     """Return the state before the first step. This takes one pass over S.
 
@@ -194,7 +192,7 @@ def begin(
         W = _on_simplex(W, layout)
     W = layout.fill_padding(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), 0)
     ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
-    objective = _penalized(-log_likelihood, W, layout, prior, jnp.int32(0))
+    objective = priors.penalty(prior, jnp.int32(0), W, layout.num_words) - log_likelihood
     report = Report(
         objective=objective,
         change=jnp.full((), jnp.nan, W.dtype),
@@ -215,7 +213,7 @@ def advance(
     tol: Float[Array, ""] | float,
     step: Step,
     over_relaxation: float,
-    prior: Prior | None = None,
+    prior: Prior = NO_PRIOR,
 ) -> State:
     """Take steps until the state has `until` of them, W has converged or a value is not finite."""
 
@@ -225,7 +223,7 @@ def advance(
         W = _next_weights(state, layout, plain, step, over_relaxation, prior)
         ZW, log_likelihood = _sweep(W, layout, loop.is_running(state))
         change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
-        objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
+        objective = priors.penalty(prior, state.num_steps, W, layout.num_words) - log_likelihood
         finite = jnp.isfinite(objective) & jnp.isfinite(change)
         before = _objective_before(state, layout, prior)
         noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
@@ -280,13 +278,11 @@ def _next_weights(
     plain: Bool[Array, ""],
     step: Step,
     over_relaxation: float,
-    prior: Prior | None,
+    prior: Prior,
 ) -> Weights:
     """Compute the W after a step. Each device does so for its part of the words."""
-    extra = None if prior is None else priors.pseudocount(prior, state.num_steps, state.W.shape[1])
-    sums = decomposition.column_sums(state.W, state.ZW)
-    if prior is not None:
-        sums = priors.add_relevance(prior, sums, layout.num_words)
+    extra = priors.pseudocount(prior, state.num_steps, state.W.shape[1])
+    sums = priors.add_relevance(prior, decomposition.column_sums(state.W, state.ZW), layout.num_words)
     is_native = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32 and extra is None
 
     def step_rows(shared: Any, W: Array, ZW: Array) -> Array:
@@ -319,20 +315,12 @@ def _next_weights(
     return sharding.map_sharded_rows(own_rows, layout.mesh, shared, state.W, state.ZW)
 
 
-def _penalized(
-    objective: Float[Array, ""], W: Weights, layout: Layout, prior: Prior | None, step: Int[Array, ""]
-) -> Float[Array, ""]:
-    """Add the terms of the priors to an objective."""
-    return objective if prior is None else objective + priors.penalty(prior, step, W, layout.num_words)
-
-
-def _objective_before(state: State, layout: Layout, prior: Prior | None) -> Float[Array, ""]:
+def _objective_before(state: State, layout: Layout, prior: Prior) -> Float[Array, ""]:
     """Return the objective of a state under the prior of its next step, which may not be that of its last."""
-    if prior is None or prior.concentration is None or prior.concentration.shape[0] == 1:
+    if priors.num_annealed(prior) <= 1:
         return state.objective
     last = jnp.maximum(state.num_steps - 1, 0)
-    zero = jnp.zeros_like(state.objective)
-    of_last, of_next = (_penalized(zero, state.W, layout, prior, n) for n in (last, state.num_steps))
+    of_last, of_next = (priors.penalty(prior, n, state.W, layout.num_words) for n in (last, state.num_steps))
     return state.objective + (of_next - of_last)
 
 

@@ -119,7 +119,7 @@ def default_optimizer(num_batches: int) -> optax.GradientTransformation:
 
 
 def method(
-    batches: Minibatches, prior: Prior | None, optimizer: optax.GradientTransformation, problem: Problem
+    batches: Minibatches, prior: Prior, optimizer: optax.GradientTransformation, problem: Problem
 ) -> stochastic.Method:
     """Return a method that takes a step of the optimizer after each minibatch.
 
@@ -132,10 +132,9 @@ def method(
         return theta, optimizer.init(theta)
 
     def remainder(W: Array, epoch: Array) -> Array:
-        rest = jnp.zeros((), W.dtype)
-        if problem.divergence is not divergences.kl:
-            rest += divergences.from_zeros(problem.zeros, W)
-        return rest if prior is None else rest + priors.penalty(prior, epoch, W)
+        penalty = priors.penalty(prior, epoch, W)
+        is_kl = problem.divergence is divergences.kl
+        return penalty if is_kl else penalty + divergences.from_zeros(problem.zeros, W)
 
     def visit(carried: tuple[Array, Any], number: Array, epoch: Array) -> tuple[Any, Array]:
         theta, memory = carried
@@ -169,7 +168,7 @@ def estimate(
     theta: Weights,
     batches: Minibatches,
     number: Int[Array, ""],
-    prior: Prior | None,
+    prior: Prior,
     epoch: Int[Array, ""],
     problem: Problem,
 ) -> tuple[Weights, Float[Array, ""]]:
@@ -185,8 +184,7 @@ def estimate(
     by_W = batches.num_batches * (plus - 2 * ZW / s)
     if problem.zeros.square:
         by_W += problem.zeros.square * jax.grad(divergences.sum_of_squares)(W)
-    if prior is not None:
-        by_W += jax.grad(lambda W: priors.penalty(prior, epoch, W))(W)
+    by_W += jax.grad(lambda W: priors.penalty(prior, epoch, W))(W)
     return W * (by_W - jnp.sum(W * by_W, axis=1, keepdims=True)), -log_likelihood
 
 

@@ -11,7 +11,7 @@ from jax.scipy.special import xlogy
 from problems import full_pair, pair, random_S, random_W
 
 from dcdjax import divergence
-from dcdjax.method import divergences
+from dcdjax.method import divergences, priors
 from dcdjax.method.divergences import OverZeros, alpha, kl, over_zeros, squared, total
 from dcdjax.solvers import gradient, minibatches
 
@@ -74,7 +74,7 @@ def mean_gradient(divergence, theta, S):
     def all_of_them(theta, batches):
         numbers = jnp.arange(NUM_BATCHES, dtype=jnp.int32)
         return lax.map(
-            lambda n: gradient.estimate(theta, batches, n, None, jnp.int32(0), of)[0], numbers
+            lambda n: gradient.estimate(theta, batches, n, priors.NO_PRIOR, jnp.int32(0), of)[0], numbers
         ).mean(0)
 
     return all_of_them(jnp.asarray(theta), batches)

@@ -59,7 +59,7 @@ def compiled(num_batches, divergence):
     return jax.jit(all_of_them)
 
 
-def estimates(W, S, num_batches, divergence, prior=None, epoch=0):
+def estimates(W, S, num_batches, divergence, prior=priors.NO_PRIOR, epoch=0):
     """The gradients by theta of all minibatches, and what they add to the objective."""
     batches = minibatches.draw(jax.random.key(1), scipy.sparse.csr_array(S), num_batches, dtype=W.dtype)
     return compiled(num_batches, divergence)(jnp.log(W), batches, prior, jnp.int32(epoch))
@@ -176,7 +176,7 @@ def test_an_optimizer_is_told_the_objective():
     told: Any = optax.GradientTransformationExtraArgs
     told = told(lambda theta: jnp.zeros((), theta.dtype), update)
     batches = minibatches.draw(jax.random.key(0), sparse, 1, dtype=W.dtype)
-    for d, prior in ((kl, priors.checked(1.5, 0.0, W.dtype)), (squared, None)):
+    for d, prior in ((kl, priors.checked(1.5, 0.0, W.dtype)), (squared, priors.NO_PRIOR)):
         of = gradient.Problem(divergence=d, zeros=divergences.over_zeros(d))
         method = gradient.method(batches, prior, told, of)
         (_, value), _ = jax.jit(method.visit)(method.init(W), jnp.int32(0), jnp.int32(0))
