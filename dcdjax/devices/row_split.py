@@ -109,8 +109,8 @@ def cut_rounds(
     """
     rounds = []
     for n in range(split.num_devices):
-        block = rows[:, (device + n) % split.num_devices :: split.num_devices]
-        block.resize(split.rows_per_device, split.rows_per_device)  # adds the padding
+        block: Any = rows[:, (device + n) % split.num_devices :: split.num_devices]
+        block.resize((split.rows_per_device, split.rows_per_device))  # adds the padding
         _, segments = packing.pack(block, divisor=divisor, dtype=dtype, num_parts=num_parts, width=width)
         rounds.append(segments)
     return rounds
