@@ -169,6 +169,7 @@ def _plan_segments(
 def _fill_segments(
     segments: Segments, chosen: tiling.Tiling, strip: tiling.Strip, S: np.ndarray, places: np.ndarray
 ) -> None:
+    """Write the nonzeros of a strip that are outside of tiles into segments, at these places."""
     left, lengths = chosen.outside_tiles(strip)
     columns = chosen.matrix.indices[strip.entries].astype(np.int32, copy=False)[left]
     width = segments.columns.shape[1]
@@ -248,24 +249,23 @@ def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
 
 def stack_segments(several: Sequence[Segments], num_segments: int) -> Segments:
     """Stack segments along a new axis, each padded to `num_segments` by empty ones outside of all parts."""
+    return Segments(
+        parts=np.stack([segments.parts for segments in several]),
+        rows=_pad_and_stack([segments.rows for segments in several], num_segments),
+        columns=_pad_and_stack([segments.columns for segments in several], num_segments),
+        values=_pad_and_stack([segments.values for segments in several], num_segments),
+    )
 
-    def stack(name: str) -> np.ndarray:
-        arrays = [getattr(segments, name) for segments in several]
-        stacked = aligned_empty((len(arrays), num_segments, *arrays[0].shape[1:]), arrays[0].dtype)
-        for place, array in zip(stacked, arrays, strict=True):
-            place[: len(array)] = array
-            place[len(array) :] = 0
-        return stacked
 
-    parts = np.stack([segments.parts for segments in several])
-    return Segments(parts=parts, **{name: stack(name) for name in ("rows", "columns", "values")})
+def _pad_and_stack(arrays: Sequence[Any], length: int) -> np.ndarray:
+    """Stack arrays along a new axis, each padded with zeros to a length."""
+    stacked = aligned_empty((len(arrays), length, *arrays[0].shape[1:]), arrays[0].dtype)
+    for place, array in zip(stacked, arrays, strict=True):
+        place[: len(array)] = array
+        place[len(array) :] = 0
+    return stacked
 
 
 def _pad(array: Any, length: int) -> np.ndarray:
     # The arrays are as large as S, so a copy is made only if something is missing.
-    if len(array) == length:
-        return array
-    padded = aligned_empty((length, *array.shape[1:]), array.dtype)
-    padded[: len(array)] = array
-    padded[len(array) :] = 0
-    return padded
+    return array if len(array) == length else _pad_and_stack([array], length)[0]

@@ -44,10 +44,6 @@ class Similarity:
         """Return N, the number of words."""
         return self.matrix.shape[0]
 
-    def rows(self, first: int, step: int) -> scipy.sparse.csr_array:
-        """Return rows first, first + step, ... If the matrix is mapped from a file, only these are read."""
-        return self.matrix[first::step]
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the similarity matrix S and its words to one safetensors file. `load` reads it back.
 
@@ -282,7 +278,7 @@ def _connected(
     num_isolated, kept = int(isolated.sum()), np.flatnonzero(~isolated)
     if num_isolated and not drop_isolated:
         raise ValueError(
-            f"S: {describe_word(int(isolated.argmax()), words)} has no nonzero ({num_isolated} such in all): "
+            f"S: {describe_word(int(isolated.argmax()), words)} has no nonzero ({num_isolated} in total): "
             "a word without neighbors cannot be learned; drop_isolated=True drops such words"
         )
     if num_isolated:

@@ -46,7 +46,7 @@ def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
         n, entries = int(bad.argmax()), S.tocoo()
         raise ValueError(
             f"{name}[{n}] = {S.data[n]} at ({entries.row[n]}, {entries.col[n]}) is not a finite, nonnegative "
-            f"number ({int(bad.sum())} such in all)"
+            f"number ({int(bad.sum())} in total)"
         )
     if S.format == "coo":  # duplicate entries are summed, as SciPy does
         return matrix_files.from_coordinates(data, S.row, S.col, S.shape)
@@ -76,7 +76,7 @@ def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_arr
     if not np.issubdtype(S_idx.dtype, np.integer):
         raise ValueError(f"S_idx must be integers, got {S_idx.dtype}")
     if S_val.shape != S_idx.shape[:1]:
-        raise ValueError(f"S_val must be of shape ({S_idx.shape[0]},) as S_idx has it, got {S_val.shape}")
+        raise ValueError(f"S_val must be of shape ({S_idx.shape[0]},) to match S_idx, got {S_val.shape}")
     if num_words is None:
         num_words = int(S_idx.max(initial=-1)) + 1
     rows, columns = S_idx[:, 0], S_idx[:, 1]
@@ -91,7 +91,7 @@ def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_arr
         n = int(first[count > 1].min())
         num_such = int((count > 1).sum())
         raise ValueError(
-            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once ({num_such} such in all)"
+            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once ({num_such} in total)"
         )
     return matrix
 

@@ -128,7 +128,7 @@ def is_npz(path: str | os.PathLike[str]) -> bool:
 def read_npz(path: str | os.PathLike[str]) -> scipy.sparse.csr_array:
     """Read what `scipy.sparse.save_npz` wrote in the formats csr, csc and coo.
 
-    `scipy.sparse.load_npz` does not check all indices, with which its compiled code would read anywhere.
+    `scipy.sparse.load_npz` does not check all indices. With a wrong one, SciPy would read outside of arrays.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -159,12 +159,12 @@ def from_coordinates(
 def check_compressed(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, num_rows: int, num_columns: int
 ) -> None:
-    """Refuse CSR arrays with which compiled code would read or write where it must not."""
+    """Refuse CSR arrays that would make compiled code read or write outside of arrays."""
     _check_indices("indices", indices, data.size, num_columns)
     if indptr.size != num_rows + 1 or indptr[0] != 0 or indptr[-1] != data.size:
-        raise ValueError(f"array 'indptr' does not lead from 0 to {data.size} in {num_rows} steps")
+        raise ValueError(f"array 'indptr' must rise from 0 to {data.size} in {num_rows} steps")
     if (indptr[1:] < indptr[:-1]).any():
-        raise ValueError(f"array 'indptr' falls at {int((indptr[1:] < indptr[:-1]).argmax())}")
+        raise ValueError(f"array 'indptr' decreases at {int((indptr[1:] < indptr[:-1]).argmax())}")
 
 
 def check_size(num_rows: int, num_nonzeros: int) -> None:

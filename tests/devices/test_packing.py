@@ -108,7 +108,7 @@ def test_tiles_take_no_more_memory_than_S(monkeypatch):
     tiles, segments = pack(S, cells_per_nonzero=1e6)
     assert 0 < tiles.values.nbytes <= S.nnz * 12
     np.testing.assert_array_equal(unpack(tiles, segments, 80), S.toarray())
-    # The best ones first: those on the diagonal are full, of the others there was no room for some.
+    # The best ones first: those on the diagonal are full, of the others some did not fit.
     assert (tiles.rows == tiles.columns).sum() == 20
     assert tiles.rows.size < 40
 

@@ -186,7 +186,7 @@ for n in range(3):
     np.testing.assert_allclose(together.W[n], solve(batch[n], one, **options).W, rtol=1e-3, atol=1e-5)
     with_mesh = inside(sharding.replicate(batch[n], all_three.devices))
     np.testing.assert_allclose(together.W[n], with_mesh, rtol=1e-3, atol=1e-5)
-# S that nobody has prepared, inside a transformation; numbers and arrays that are bound to a device.
+# S that is not prepared, inside a transformation; numbers and arrays that are bound to a device.
 within = jax.jit(lambda W: solve(W, sparse, **options).W)
 for where in (None, *jax.devices()):
     np.testing.assert_allclose(within(jax.device_put(batch[0], where)), together.W[0], rtol=1e-3, atol=1e-5)

@@ -40,14 +40,14 @@ def changed(array, at, value):
         (IDX.T, VAL, r"S_idx must be of shape \(nonzeros, 2\), got \(2, 4\)"),
         (IDX[:, 0], VAL, r"S_idx must be of shape \(nonzeros, 2\), got \(4,\)"),
         (IDX.astype(float), VAL, "S_idx must be integers, got float64"),
-        (IDX, VAL[:3], r"S_val must be of shape \(4,\) as S_idx has it, got \(3,\)"),
+        (IDX, VAL[:3], r"S_val must be of shape \(4,\) to match S_idx, got \(3,\)"),
         (
             IDX,
             changed(VAL, 1, -1),
-            r"S_val\[1\] = -1.0 at \(1, 0\) is not a finite, nonnegative number \(1 such",
+            r"S_val\[1\] = -1.0 at \(1, 0\) is not a finite, nonnegative number \(1 in total",
         ),
         (IDX, changed(VAL, 3, np.nan), r"S_val\[3\] = nan at \(2, 1\)"),
-        (IDX, changed(VAL, slice(2, 4), np.inf), r"S_val\[2\] = inf at \(1, 2\).*\(2 such"),
+        (IDX, changed(VAL, slice(2, 4), np.inf), r"S_val\[2\] = inf at \(1, 2\).*\(2 in total"),
         (IDX, VAL.astype(complex), "S_val must be real numbers, got complex128"),
         (IDX, np.array(["a"] * 4), "S_val must be real numbers"),
         (IDX, changed(VAL, 0, 5), r"S\[0, 1\] = 5.0 but S\[1, 0\] = 1.0 \(2 entries"),
@@ -55,11 +55,11 @@ def changed(array, at, value):
         (
             IDX[[0, 1, 2, 3, 2]],
             VAL[[0, 1, 2, 3, 2]],
-            r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 such",
+            r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 in total",
         ),
-        (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 such in all\)"),
+        (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 in total\)"),
         (IDX, changed(VAL, slice(2, 4), 0), r"word 2 has no nonzero"),
-        (IDX[:0], VAL[:0], r"word 0 has no nonzero \(3 such in all\)"),
+        (IDX[:0], VAL[:0], r"word 0 has no nonzero \(3 in total\)"),
     ],
 )
 def test_wrong_pairs_are_refused(S_idx, S_val, message):
@@ -188,7 +188,7 @@ def test_words_go_with_the_rows_that_remain():
     with pytest.warns(UserWarning, match="dropped 2 words"):
         result = from_matrix(S, words=["a", "b", "c", "d"], drop_isolated=True)
     assert result.words == ("b", "d")
-    with pytest.raises(ValueError, match=r"S: word 0 \('a'\) has no nonzero \(2 such"):
+    with pytest.raises(ValueError, match=r"S: word 0 \('a'\) has no nonzero \(2 in total"):
         from_matrix(S, words=["a", "b", "c", "d"])
 
 
@@ -262,7 +262,7 @@ def test_a_record_that_is_not_symmetric_is_refused(row, column):
 def test_words_no_more_frequent_than_chance_are_refused_or_dropped():
     # "the" meets everybody as chance has it, the others prefer their own kind
     C = np.array([[4.0, 4, 4], [4, 9, 0], [4, 0, 9]])
-    with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 such in all\).*drop_isolated"):
+    with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 in total\).*drop_isolated"):
         from_counts(C, words=["the", "tea", "law"], context_exponent=1.0, shift=0.1)
     with pytest.warns(UserWarning, match="dropped 1 words without neighbors, 2 remain"):
         result = from_counts(

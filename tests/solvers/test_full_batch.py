@@ -369,7 +369,7 @@ def test_a_dying_topic_stays_finite(step, dtype, weight):
     np.testing.assert_allclose(solution.W.sum(axis=1), 1, atol=1e-5)
 
 
-# --- Properties that cross rooms --------------------------------------------------------------------
+# --- Properties that cross folders ------------------------------------------------------------------
 
 
 @settings(max_examples=6)
@@ -546,7 +546,7 @@ def test_consensus_of_nothing_or_of_different_words():
         ({"W": np.ones((4, 2), int)}, "W must be float32 or float64, got int64"),
         (
             {"W": np.array([[1, 1], [1, 0], [1, -1], [1, 1.0]])},
-            r"W\[1, 1\] = 0.0 is not .*positive.*\(2 such",
+            r"W\[1, 1\] = 0.0 is not .*positive.*\(2 in total",
         ),
         ({"W": np.array([[1, 1], [1, np.inf], [1, 1], [1, 1.0]])}, r"W\[1, 1\] = inf is not a finite"),
         ({"W": np.array([[1, 1], [1, 1], [np.nan, 1], [1, 1.0]])}, r"W\[2, 0\] = nan is not a finite"),
