@@ -63,13 +63,12 @@ def read_corpus(source: Any, options: Options, tell: Progress) -> Inputs:
         _refuse(options.counting, "counts")
         counts, corpus = source, {"name": None, "sha256": None}
     else:
-        corpus = provenance.of_corpus(source)
+        corpus = provenance.of_corpus(source, tell)
         counting = {**presets.counting(options.preset), **options.counting}
         counts = cooccurrence.count(source, **counting, progress=tell)
     num_pairs, weights = counts.matrix.nnz, options.weights
     tell("weighting", 0, num_pairs, "pairs")
     S = similarity.from_counts(counts, **weights, drop_isolated=True)
-    tell("weighting", num_pairs, num_pairs, "pairs")
     assert S.words is not None
     record = {
         "corpus": {**corpus, "num_tokens": int(counts.vocabulary.num_tokens)},
@@ -77,6 +76,7 @@ def read_corpus(source: Any, options: Options, tell: Progress) -> Inputs:
         "settings": {"counting": counts.settings},
         "weighting": {**weights, "log_sum": _log_sum(counts, weights["context_exponent"])},
     }
+    tell("weighting", num_pairs, num_pairs, "pairs")
     return Inputs(S, S.words, counts, record)
 
 

@@ -120,9 +120,22 @@ def test_bars_say_how_far_each_stage_is():
         progress("loading", 1 << 20, None, "B")
     shown = out.getvalue()
     assert "reading: 100%" in shown
-    assert "2.50k/2.50k" in shown
-    assert "tokens/s" in shown
+    assert "2500/2500 tokens" in shown
     assert "loading: 1.00MB" in shown
+
+
+def test_bars_count_in_whole_numbers():
+    out = io.StringIO()
+    with Bars(file=out, disable=False, mininterval=0, ascii=True) as progress:
+        progress("starting", 0, 4, "parts")
+        progress("starting", 3, 4, "parts")
+        progress("reading", 0, 2_050_000, "tokens")
+        progress("solving", 2, None, "steps")
+        progress("solving", 3, 9_999, "steps")
+    shown = out.getvalue()
+    for counted in ("0/4 parts", "3/4 parts", "0/2.05M tokens", "2 steps", "3/9999 steps"):
+        assert f" {counted} [" in shown
+    assert "0.0" not in shown
 
 
 def test_bars_show_a_remark_in_eighty_columns():
@@ -132,7 +145,7 @@ def test_bars_show_a_remark_in_eighty_columns():
         progress("solving", 17, 400, "steps", "objective 4.246e+06, change 0.04")
         progress("solving", 18, None, "steps", "objective 4.246e+06, change 0.03")
     lines = out.getvalue().replace("\r", "\n").splitlines()
-    assert any("17/400 [" in line and line.rstrip().endswith("change 0.04]") for line in lines)
+    assert any("17/400 steps [" in line and line.rstrip().endswith("change 0.04]") for line in lines)
     assert max(map(len, lines)) <= 80
 
 
