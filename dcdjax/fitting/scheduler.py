@@ -83,13 +83,9 @@ def solve_all(
     several = processes.count() > 1
     with hold_signals(hold=several, deliver=False) as held:
         try:
-            if not several:
-                schedule.report("")
+            _together(lambda: schedule.report(""), schedule, held)
             while schedule.unfinished:
-                if several:
-                    _advance_in_step(schedule, held)
-                else:
-                    schedule.advance()
+                _together(schedule.advance, schedule, held)
         except KeyboardInterrupt:
             schedule.stop()
             if not solutions:
@@ -97,16 +93,19 @@ def solve_all(
     return [solutions[number] for number in sorted(solutions)]
 
 
-def _advance_in_step(schedule: "_Schedule", held: list[int]) -> None:
-    """Advance on several processes. An interruption of one process stops all of them after the same chunk."""
+def _together(act: Callable[[], None], schedule: "_Schedule", held: list[int]) -> None:
+    """Act on all processes. An interruption of one process stops all of them after the same chunk."""
+    if processes.count() == 1:
+        return act()
     interrupted = False
     try:
-        schedule.advance()
+        act()
     except KeyboardInterrupt:  # from `progress`, after the chunk
         interrupted = True
     interrupted, schedule.chunk = processes.any_and_first(interrupted or bool(held), schedule.chunk)
     if interrupted:
         raise KeyboardInterrupt
+    return None
 
 
 @dataclass

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from commands import child, heeds_ctrl_c
 from problems import THEMES, pair, random_S, sentences, slow
 
 import dcdjax
@@ -315,6 +316,7 @@ def test_coarse_and_fine_topics_of_the_same_words():
 
 
 @pytest.mark.slow
+@heeds_ctrl_c
 def test_ctrl_c_while_the_spectrum_is_compiled_waits():
     """JAX would go on unseen, and crash when Python ends."""
     code = """
@@ -611,6 +613,7 @@ def test_unknown_options(unchecked_annotations):
 # --- Stopped ----------------------------------------------------------------------------------------
 
 
+@heeds_ctrl_c
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_an_interruption_keeps_what_was_learned(restarts, monkeypatch):
     monkeypatch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)
@@ -702,6 +705,7 @@ def test_fit_works_where_no_signal_arrives(tmp_path):
     assert len(Embedding.load(tmp_path / "model")) == 2
 
 
+@heeds_ctrl_c
 def test_ctrl_c_in_a_real_process(tmp_path):
     code = f"""
 import numpy as np, scipy.sparse, warnings, dcdjax
@@ -713,13 +717,10 @@ def tell(stage, done, total, unit, detail=""):
 embedding = dcdjax.fit(S, num_topics=50, key=0, tol=0.0, max_steps=100_000, progress=tell)
 embedding.save({str(tmp_path / "model")!r})
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "stepping\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    with child(sys.executable, "-c", code) as process:
+        assert process.stdout.readline() == "stepping\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     # The warning points to the line that called fit.
     assert "<string>:8: NotConvergedWarning: interrupted; W is what was learned until then" in errors

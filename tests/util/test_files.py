@@ -1,5 +1,6 @@
 """Files that are whole or absent, results in order, bars on a terminal."""
 
+import errno
 import io
 import os
 import stat
@@ -9,13 +10,13 @@ import time
 
 import pytest
 
-from dcdjax.util.files import atomic_write, remove_leftovers
+from dcdjax.util.files import atomic_write, describe, remove_leftovers
 from dcdjax.util.parallel import in_order, num_workers
 from dcdjax.util.progress import Bars
 
 
 def test_a_file_appears_whole(tmp_path):
-    path = tmp_path / "new" / "file.bin"
+    path = tmp_path / "file.bin"
     with atomic_write(path) as file:
         file.write(b"half")
         file.flush()
@@ -23,6 +24,35 @@ def test_a_file_appears_whole(tmp_path):
         file.write(b" and half")
     assert path.read_bytes() == b"half and half"
     assert os.listdir(path.parent) == ["file.bin"]
+
+
+def test_no_folder_is_made_for_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"file.bin: there is no folder .*new$"):  # noqa: SIM117
+        with atomic_write(tmp_path / "new" / "file.bin"):
+            pass
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder in which nobody may write")
+def test_a_file_that_cannot_be_made_is_named_as_it_was_given():
+    with pytest.raises(OSError, match=r"/proc/file\.bin") as caught, atomic_write("/proc/file.bin"):
+        pass
+    assert describe(caught.value).endswith(": /proc/file.bin")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOENT, "No such file or directory", "x"), "no such file or folder: x"),
+        (OSError(errno.EISDIR, "Is a directory", b"x"), "a folder, not a file: x"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (OSError(errno.ELOOP, "Too many links", "x"), "Too many links: x"),
+        (FileNotFoundError("x is not a model"), "x is not a model"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_errors_of_the_system_in_plain_words(error, words):
+    assert describe(error) == words
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
