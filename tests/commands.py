@@ -1,9 +1,31 @@
 """The command line, in a process of its own or in this one."""
 
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+
+import pytest
 
 from dcdjax.cli import main
+
+# `nohup ... &` makes all processes ignore it, also the children.
+heeds_ctrl_c = pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="Ctrl-C is ignored in this process"
+)
+
+
+@contextmanager
+def child(*command, **options):
+    """A process that does not outlive the test, whatever happens."""
+    process = subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def run(*command, **options):

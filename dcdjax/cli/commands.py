@@ -262,12 +262,14 @@ def _load(folder: str) -> "Embedding":
 
 
 def _check_place(path: str, model: str, *, folder: bool = False) -> None:
-    """Refuse to write into the folder of a model or over a folder."""
+    """Refuse to write into the folder of a model, over a folder, or into one that does not exist."""
     target, home = (os.path.realpath(place) for place in (path, model))
     if target == home or os.path.dirname(target) == home:
         raise ValueError(f"{path} is in the model's own folder: choose another place")
     if not folder and os.path.isdir(target):
         raise ValueError(f"{path} is a folder: name a file in it")
+    if not os.path.isdir(os.path.dirname(target)):
+        raise ValueError(f"{path}: there is no folder {os.path.dirname(path)}")
 
 
 def _lines() -> Iterable[str]:
@@ -283,17 +285,26 @@ def _print_json(content: dict[str, Any]) -> None:
 def print_learned(embedding: "Embedding", folder: str) -> None:
     """Print the size of the model, how it was learned, and where it is."""
     record, settings = embedding.record, embedding.record["settings"]
-    statuses = sorted({status.replace("_", " ") for status in record["status"]})
-    numbers = settings["num_topics"] if isinstance(settings["num_topics"], list) else [settings["num_topics"]]
-    num_starts, topics = len(record["status"]), " and ".join(map(str, numbers))
-    starts = f"{num_starts} start{'s' * (num_starts > 1)} of {topics} topics"
+    resolutions = (
+        settings["num_topics"] if isinstance(settings["num_topics"], list) else [settings["num_topics"]]
+    )
+    num_planned, used = settings["restarts"] * len(resolutions), record["used"]
+    is_best = settings["combine"] == "best"
+    shown = range(len(record["status"])) if is_best else used  # the starts that the model was made of
+    of_planned = f" of {num_planned}" if len(shown) < num_planned else ""
+    if not is_best and "reduced_from" not in record:
+        resolutions = sorted(set(embedding.starts))
+    topics = " and ".join(map(str, resolutions))
+    starts = f"{len(shown)}{of_planned} start{'s' * (num_planned > 1)} of {topics} topics"
     if "reduced_from" in record:
         starts += f", reduced to {embedding.num_topics}"
-    if settings["combine"] == "best" and settings["restarts"] > 1:
-        starts += f", the best of which is number {record['used'][0]}"
+    if is_best and num_planned > 1:
+        starts += f", the best of which is number {used[0]}"
+    steps = ", ".join(str(record["num_steps"][number]) for number in shown)
+    statuses = sorted({record["status"][number].replace("_", " ") for number in shown})
     print(
         f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S\n"
-        f"{starts}; {', '.join(map(str, record['num_steps']))} steps ({', '.join(statuses)}); "
+        f"{starts}; {steps} steps ({', '.join(statuses)}); "
         f"{record['seconds']:.0f} s\nSaved in {folder}"
     )
 

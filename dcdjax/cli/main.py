@@ -85,7 +85,9 @@ def _run(chosen: argparse.Namespace) -> int:
     except Exception as error:
         if os.environ.get("DCDJAX_TRACEBACK"):
             raise
-        _say(chosen.command, str(error) or type(error).__name__)
+        from dcdjax.util.files import describe
+
+        _say(chosen.command, describe(error))
         from dcdjax.devices.processes import ProcessError
 
         return _LOST if isinstance(error, ProcessError) else 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dcdjax.util import checks
+from dcdjax.util.files import describe
 from dcdjax.util.progress import Progress
 
 if TYPE_CHECKING:
@@ -119,5 +120,5 @@ def save(embedding: "Embedding", folder: str) -> None:
         elsewhere = tempfile.mkdtemp(prefix="dcdjax-")
         embedding.save(elsewhere)
         raise OSError(
-            f"{folder} could not be written ({error}); the model is saved in {elsewhere}"
+            f"{folder} could not be written ({describe(error)}); the model is saved in {elsewhere}"
         ) from error

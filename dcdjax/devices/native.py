@@ -206,6 +206,7 @@ def load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
         content = built.read_bytes()
         path = folder / f"{key}-{_checksum(content)}.so"
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as file:
                 file.write(content)
             return _open_library(path), name

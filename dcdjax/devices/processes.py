@@ -22,6 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from dcdjax.util.checks import find_differences
+from dcdjax.util.files import describe
 
 Result = TypeVar("Result")
 
@@ -184,7 +185,7 @@ def run_on_first(function: Callable[[], Result]) -> Result | Any:
             if count() == 1:
                 raise
             error = raised
-    message = _allgather_texts("" if error is None else str(error) or type(error).__name__)[0]
+    message = _allgather_texts("" if error is None else describe(error))[0]
     if error is not None:
         raise error
     if message:

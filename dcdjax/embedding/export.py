@@ -125,7 +125,8 @@ def write_projector(
     r"""Write vectors.tsv and metadata.tsv for the TensorFlow embedding projector.
 
     Args:
-      folder: the folder to write to. It is created if missing; other files in it stay.
+      folder: the folder to write to. It is created if missing, in a folder that exists; other files in it
+        stay.
       words: all different, not blank, without tabs and line breaks.
       vectors: one row for each word, finite; written as float32, as the projector holds them.
       columns: more values to show for each word, such as {"count": counts}.
@@ -150,6 +151,9 @@ def write_projector(
             raise ValueError(f"columns[{name!r}] has {len(column)} values for {len(words)} words")
         _refuse(f"columns[{name!r}]", map(str, column), _NOT_IN_TABLES, "has a tab or a line break")
     folder = Path(folder)
+    if not folder.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no folder {folder.absolute().parent}")
+    folder.mkdir(exist_ok=True)
     with (
         files.atomic_write(folder / "vectors.tsv") as numbers,
         files.atomic_write(folder / "metadata.tsv") as labels,

@@ -36,7 +36,7 @@ def save(
       OSError: if the disk refuses.
     """
     check_target(folder)
-    store.write(Path(folder, _FILE), tensors, content, kind=_KIND, take_turns=True)
+    store.write(Path(folder, _FILE), tensors, content, kind=_KIND, take_turns=True, make_folder=True)
     files.remove_leftovers(Path(folder), _FILE, min_age=_STALE)
 
 

@@ -16,6 +16,7 @@ from dcdjax.fitting.options import Combine
 from dcdjax.method.decomposition import on_simplex
 from dcdjax.solvers.result import MESSAGES, History, Solution, SolverError, Status
 from dcdjax.util.interrupts import hold_signals
+from dcdjax.util.progress import Progress
 from dcdjax.util.warn import warn
 
 
@@ -68,15 +69,19 @@ def _warn(message: str) -> None:
 
 
 def factors(
-    inputs: Inputs, solutions: list[Solution], layout: Layout, pseudocount: float
+    inputs: Inputs, solutions: list[Solution], layout: Layout, pseudocount: float, tell: Progress
 ) -> list[np.ndarray]:
-    """Return W of each solution: rows on the simplex, smoothed, topics sorted by weight."""
+    """Return W of each solution: rows on the simplex, smoothed, topics sorted by weight.
+
+    This is all of "finishing" but its last part, `make_embedding`.
+    """
     share = None
     if pseudocount and inputs.S.origin is not None:
         share = smoothing.shares(inputs.S.origin.word_counts, pseudocount).astype(layout.scale.dtype)
         share = layout.to_devices(share)
     found = []
-    for solution in solutions:
+    for number, solution in enumerate(solutions):
+        tell("finishing", number, len(solutions) + 1, "parts")
         if share is None:
             W = np.asarray(on_simplex(jnp.asarray(solution.W)))
         else:
@@ -84,6 +89,7 @@ def factors(
                 W = smoothing.smoothed(layout.to_devices(solution.W), layout, share)
                 W = np.asarray(layout.from_devices(W))
         found.append(W[:, np.argsort(-W.sum(axis=0, dtype=np.float64), kind="stable")])
+    tell("finishing", len(solutions), len(solutions) + 1, "parts")
     return found
 
 

@@ -171,24 +171,32 @@ def fit(
             environment = {"num_devices": len(devices), "versions": provenance.versions()}
             saved = open_checkpoint(folder, checkpoint_every, run, environment)
         num_starts = len(topics_of_starts)
-        tell("starting", 0, num_starts, "starts")
+        tell("starting", 0, 2, "parts")
         layouts = prepare_for_starts(inputs.S, num_starts, dtype=dtype, devices=devices, split=split)
         stack.enter_context(sharding.override_mesh(layouts[0].mesh))
+        tell("starting", 1, 2, "parts")
         starts = _starts(options.start, key, layouts[0], topics_of_starts, saved)
-        tell("starting", num_starts, num_starts, "starts")
+        tell("starting", 2, 2, "parts")
         finished = scheduler.solve_all(
             starts, layouts, **options.solver, only_best=combine == "best", saver=saved, progress=tell
         )
         used = combination.select(finished, num_starts, options.solver["tol"], combine)
+        outcome = _outcome(finished, used, num_starts, saved)
+        if outcome["interrupted"]:
+            tell = _silent  # it may interrupt again, and what was learned would be lost
         with layouts[0].host_if_split():
-            factors = combination.factors(inputs, used, layouts[0], options.smoothing)
-    outcome = _outcome(finished, used, num_starts, saved)
-    seconds = round(time.perf_counter() - began, 3)
-    record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
-    shown = presets.shown_topics(topics_of_starts, options.num_topics is not None)
-    return combination.make_embedding(
-        inputs, factors, combine, shown, finished, record | _environment(layouts)
-    )
+            factors = combination.factors(inputs, used, layouts[0], options.smoothing, tell)
+            seconds = round(time.perf_counter() - began, 3)
+            record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
+            record |= _environment(layouts)
+            shown = presets.shown_topics(topics_of_starts, options.num_topics is not None)
+            embedding = combination.make_embedding(inputs, factors, combine, shown, finished, record)
+        tell("finishing", len(used) + 1, len(used) + 1, "parts")
+    return embedding
+
+
+def _silent(*_: Any) -> None:
+    """Take progress and show nothing."""
 
 
 def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict[str, Any]]:

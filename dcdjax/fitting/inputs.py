@@ -68,13 +68,12 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
             _refuse(options.counting, "counts")
             counts = source
         else:
-            corpus = provenance.of_corpus(source)
+            corpus = provenance.of_corpus(source, tell)
             counting = {**presets.counting(options.preset), **options.counting}
             counts = cooccurrence.count(source, **counting, progress=tell)
         num_pairs = counts.matrix.nnz
         tell("weighting", 0, num_pairs, "pairs")
         S = similarity.from_counts(counts, **options.weights, drop_isolated=True)
-        tell("weighting", num_pairs, num_pairs, "pairs")
     names = S.words or tuple(map(str, S.kept.tolist()))
     record: dict[str, Any] = {"corpus": corpus, "S": provenance.of_matrix(S.matrix, names), "settings": {}}
     if S.origin is not None:
@@ -82,6 +81,7 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
         record["corpus"] = {**corpus, "num_tokens": S.origin.num_tokens}
         record["settings"] = {"counting": dict(S.origin.counting)}
         record["weighting"] = dict(S.origin.weighting)
+    tell("weighting", S.matrix.nnz, S.matrix.nnz, "pairs")
     return Inputs(S, names, record)
 
 

@@ -13,15 +13,18 @@ import numpy as np
 import scipy.sparse
 
 from dcdjax.text.sources import list_files
+from dcdjax.util.progress import Progress
 
 _PIECE = 1 << 20
+# A second's work or less needs no bar.
+_LEAST_SHOWN = 1 << 28
 
 
-def of_corpus(source: Any) -> dict[str, Any]:
+def of_corpus(source: Any, tell: Progress | None = None) -> dict[str, Any]:
     """Return the name of a corpus and the SHA-256 of its files, or None if it can be read only once.
 
     A data set has its own hash. A single file is hashed as it lies on disk. For several files, the list of
-    their hashes and names is hashed.
+    their hashes and names is hashed. Progress is told if there is much to hash.
     """
     if hasattr(source, "sha256") and hasattr(source, "name"):
         return {"name": str(source.name), "sha256": str(source.sha256)}
@@ -38,7 +41,7 @@ def of_corpus(source: Any) -> dict[str, Any]:
     name = first.resolve().name if is_one else f"{first.name} and {len(files) - 1} more"
     if not all(file.is_file() for file in files):
         return {"name": name, "sha256": None}
-    hashes = [_sha256(file) for file in files]
+    hashes = _hashes(files, tell)
     if len(files) > 1:
         listed = "\n".join(f"{digest} {file.name}" for digest, file in zip(hashes, files, strict=True))
         hashes = [hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest()]
@@ -60,6 +63,17 @@ def versions() -> dict[str, str]:
     return {**{name: version(name) for name in packages}, "python": platform.python_version()}
 
 
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def _hashes(files: Sequence[Path], tell: Progress | None) -> list[str]:
+    """Return the SHA-256 of each file."""
+    total = sum(file.stat().st_size for file in files)
+    hashes, done, piece = [], 0, bytearray(_PIECE)
+    for file in files:
+        digest = hashlib.sha256()
+        with open(file, "rb", buffering=0) as opened:
+            while size := opened.readinto(piece):
+                digest.update(memoryview(piece)[:size])
+                done += size
+                if tell is not None and total >= _LEAST_SHOWN:
+                    tell("hashing", done, total, "B")
+        hashes.append(digest.hexdigest())
+    return hashes

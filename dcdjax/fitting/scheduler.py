@@ -7,7 +7,7 @@ stops and keeps what was learned. The size of a chunk does not change the result
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
+from dcdjax.fitting import remaining
 from dcdjax.fitting.checkpoint import Checkpoint
 from dcdjax.solvers import full_batch
 from dcdjax.solvers.arguments import Step
@@ -56,7 +57,7 @@ def solve_all(
       over_relaxation: as in `solve`.
       only_best: keep W of the best solution only; W of the others is then empty.
       saver: saves what is computed, and has the solutions and states of an earlier run.
-      progress: is told the steps of all starts and their largest possible number, objective and change.
+      progress: is told the steps of all starts, how many they will probably be, objective and change.
 
     Returns:
       A solution for each start, in their order, on the host. After a KeyboardInterrupt, the solutions of the
@@ -82,13 +83,9 @@ def solve_all(
     several = processes.count() > 1
     with hold_signals(hold=several, deliver=False) as held:
         try:
-            if not several:
-                schedule.report("")
+            _together(lambda: schedule.report(""), schedule, held)
             while schedule.unfinished:
-                if several:
-                    _advance_in_step(schedule, held)
-                else:
-                    schedule.advance()
+                _together(schedule.advance, schedule, held)
         except KeyboardInterrupt:
             schedule.stop()
             if not solutions:
@@ -96,16 +93,19 @@ def solve_all(
     return [solutions[number] for number in sorted(solutions)]
 
 
-def _advance_in_step(schedule: "_Schedule", held: list[int]) -> None:
-    """Advance on several processes. An interruption of one process stops all of them after the same chunk."""
+def _together(act: Callable[[], None], schedule: "_Schedule", held: list[int]) -> None:
+    """Act on all processes. An interruption of one process stops all of them after the same chunk."""
+    if processes.count() == 1:
+        return act()
     interrupted = False
     try:
-        schedule.advance()
+        act()
     except KeyboardInterrupt:  # from `progress`, after the chunk
         interrupted = True
     interrupted, schedule.chunk = processes.any_and_first(interrupted or bool(held), schedule.chunk)
     if interrupted:
         raise KeyboardInterrupt
+    return None
 
 
 @dataclass
@@ -120,6 +120,7 @@ class _Schedule:
     saver: Checkpoint | None
     progress: Progress | None
     chunk: int = 1  # steps
+    steady_total: remaining.SteadyTotal = field(default_factory=remaining.SteadyTotal)
 
     @property
     def unfinished(self) -> bool:
@@ -175,11 +176,18 @@ class _Schedule:
     def report(self, remark: str) -> None:
         if self.progress is not None:
             busy = [worker for worker in self.workers if worker.busy]
-            taken = sum(int(solution.num_steps) for solution in self.solutions.values())
-            done = taken + sum(worker.num_steps for worker in busy)
-            done += sum(int(start.num_steps) for _, start in self.waiting if isinstance(start, State))
-            most = taken + self.max_steps * (len(busy) + len(self.waiting))
-            self.progress("solving", done, most, "steps", remark)
+            taken = [int(solution.num_steps) for solution in self.solutions.values()]
+            waiting = [int(one.num_steps) if isinstance(one, State) else 0 for _, one in self.waiting]
+            done = sum(taken) + sum(worker.num_steps for worker in busy) + sum(waiting)
+            total = remaining.expected_total(
+                taken,
+                [remaining.expected_steps(worker.changes, worker.tol, self.max_steps) for worker in busy],
+                waiting,
+                self.workers[0].tol,
+                self.max_steps,
+            )
+            total = None if total is None else self.steady_total(done, max(total, done))
+            self.progress("solving", done, total, "steps", remark)
 
     def drop_all_but_best(self) -> None:
         """Drop W of all solutions but the best, if only the best is wanted."""
@@ -213,7 +221,7 @@ class Worker:
     num_steps: int = 0
     status: int = 0
     objective: float = np.nan
-    change: float = np.nan
+    changes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of W, in each step so far
 
     @property
     def busy(self) -> bool:
@@ -227,9 +235,10 @@ class Worker:
 
     def take(self, number: int, start: Callable[[], Array] | State) -> None:
         """Begin with a start, or continue from the state of an earlier run."""
-        self.number, self.num_steps, self.objective, self.change = number, 0, np.nan, np.nan
+        self.number, self.num_steps, self.objective, self.changes = number, 0, np.nan, np.zeros(0)
         if isinstance(start, State):
             self.num_steps, self.state = int(start.num_steps), to_devices(start, self.layout)
+            self.changes = np.asarray(start.history.change)[1 : self.num_steps + 1]
         else:
             W = self.layout.to_devices(start())
             self.state = full_batch.begin(W, self.layout, max_steps=self.max_steps, **self.solver)
@@ -250,8 +259,8 @@ class Worker:
             new = self.next_state
             seen = (new.num_steps, new.status, new.objective, self.layout.scale, new.history.change)
             num_steps, status, objective, scale, change = jax.device_get(seen)
-            self.change = float(change[int(num_steps)])
             self.num_steps, self.status = int(num_steps), int(status)
+            self.changes = change[1 : self.num_steps + 1]
             self.objective = float(objective * scale)
             self.state, self.next_state = new, None
 
@@ -280,5 +289,5 @@ def to_devices(state: State, layout: Layout) -> State:
 
 def _remark(workers: Sequence[Worker]) -> str:
     objective = min(worker.objective for worker in workers)
-    change = max(worker.change for worker in workers)
+    change = max((float(worker.changes[-1]) for worker in workers if worker.changes.size), default=np.nan)
     return f"objective {objective:.4g}, change {change:.1g}"

@@ -19,7 +19,7 @@ from typing import Literal
 
 from dcdjax.text import python_docs
 from dcdjax.util import checks
-from dcdjax.util.files import atomic_write, cache_folder
+from dcdjax.util.files import atomic_write, cache_folder, describe
 from dcdjax.util.progress import Progress
 
 _CHUNK = 1 << 16
@@ -187,7 +187,7 @@ def _writing(folder: Path) -> Iterator[None]:
         raise
     except OSError as error:
         hint = "choose another folder by cache=... or by the environment variable DCDJAX_CACHE"
-        raise OSError(f"cannot write into the cache {folder}: {error}; {hint}") from error
+        raise OSError(f"cannot write into the cache {folder}: {describe(error)}; {hint}") from error
 
 
 def _built_in(cache: Path, progress: Progress | None) -> Dataset:

@@ -108,6 +108,10 @@ class SpillDatabase:
                 # In an interactive session DuckDB would show a bar of its own after two seconds.
                 connection.execute("SET enable_progress_bar = false")
                 connection.execute(f"COPY ({rows}) TO '{folder}/result.parquet' (FORMAT parquet)")
+        except (RuntimeError, duckdb.InterruptException) as error:
+            if "interrupted" not in str(error).lower():
+                raise
+            raise KeyboardInterrupt from error  # DuckDB has another name for Ctrl-C
         except duckdb.OutOfMemoryException as error:
             raise MemoryError(f"{memory} bytes are too few to add up what did not fit: {error}") from error
         with pyarrow.parquet.ParquetFile(self._folder / "result.parquet") as file:

@@ -15,23 +15,56 @@ from typing import BinaryIO
 _PART = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{16}\.part")
 
 
+# What users read instead of the system's own words.
+_REASONS = {
+    errno.ENOENT: "no such file or folder",
+    errno.EISDIR: "a folder, not a file",
+    errno.ENOTDIR: "not a folder",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.ENOSPC: "the disk is full",
+    errno.EROFS: "the disk is read-only",
+}
+
+
+def describe(error: BaseException) -> str:
+    """Return the message of an error. An error of the system says what is wrong, and with which file.
+
+    Example:
+      >>> describe(FileNotFoundError(errno.ENOENT, "No such file or directory", "words.tsv"))
+      'no such file or folder: words.tsv'
+    """
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error) or type(error).__name__
+    reason = _REASONS.get(error.errno) or error.strerror or type(error).__name__
+    return reason if error.filename is None else f"{reason}: {os.fsdecode(error.filename)}"
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary binary file that replaces `path` at the end, or is deleted on an error.
 
     Other processes see the old file or the new one, never a part, even after a crash. At the end, the disk
-    has the file and its name. A pipe or a device is written directly.
+    has the file and its name. A pipe or a device is written directly. A folder that does not exist is an
+    error, because its name may be a mistake.
     """
+    given = os.fspath(path)
     path = Path(os.path.realpath(path))  # replaces the file that a link points to, not the link
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:
             yield file
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{given}: there is no folder {path.parent}")
     # Files by tempfile cannot be read by other users.
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}.part")
     try:
-        with open(part, "xb") as file:
+        file = open(part, "xb")  # noqa: SIM115, it is closed below
+    except OSError as error:
+        error.filename = given  # the user knows no other
+        raise
+    try:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -5,8 +5,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import tqdm.auto
 
-# The remark replaces the speed: both do not fit 80 columns, and the time left says the same.
-_WITH_REMARK = "{l_bar}{bar}| {n:.0f}/{total:.0f} [{elapsed}<{remaining}{postfix}]"
+# A remark takes the place of the speed, which the time left tells too: both do not fit 80 columns.
+_FORMAT = "{l_bar}{bar}| {counted} [{elapsed}<{remaining}{postfix}]"
+_WITHOUT_TOTAL = "{desc}: {counted} [{elapsed}{postfix}]"
+# Smaller numbers are shown as they are, larger ones with a prefix: 9500, 12.3k, 2.05M.
+_LEAST_SCALED = 10_000
 
 
 @runtime_checkable
@@ -15,6 +18,29 @@ class Progress(Protocol):
 
     def __call__(self, stage: str, done: int, total: int | None, unit: str, detail: str = "", /) -> None:
         """Take the stage, how much is done, the total (None if unknown), the unit, and a remark."""
+
+
+class _Bar(tqdm.auto.tqdm):
+    """A bar that shows whole numbers as such, where tqdm would show 0.00/4.00."""
+
+    @property
+    def format_dict(self) -> Any:
+        """Return what the format of the bar can use."""
+        values = super().format_dict
+        n, total, unit = values["n"], values["total"], values["unit"]
+        # Bytes are shown in binary units, as file sizes usually are.
+        divisor = 1024 if unit == "B" else 1000
+
+        def short(number: int | float) -> str:
+            if number < _LEAST_SCALED:
+                return f"{number:.0f}"
+            return tqdm.auto.tqdm.format_sizeof(number, divisor=divisor)
+
+        of_total = "" if total is None else f"/{short(total)}"
+        blank = "" if unit == "B" else " "
+        values |= {"counted": f"{short(n)}{of_total}{blank}{unit}"}
+        values["bar_format"] = _WITHOUT_TOTAL if total is None else _FORMAT
+        return values
 
 
 class Bars:
@@ -30,7 +56,7 @@ class Bars:
 
     def __init__(self, **options: Any) -> None:
         """Take options of `tqdm`: `disable=False` always shows the bars."""
-        self._options = {"disable": None, "leave": True, "unit_scale": True, **options}
+        self._options = {"disable": None, "leave": True, **options}
         self._stage: str | None = None
         self._bar: Any = None
 
@@ -38,22 +64,16 @@ class Bars:
         """Show how far a stage has come."""
         if stage != self._stage:
             self.close()
-            # Bytes are shown in binary units, as file sizes usually are.
-            divisor = 1024 if unit == "B" else 1000
-            self._bar = tqdm.auto.tqdm(
-                desc=stage, total=total, unit=unit if unit == "B" else f" {unit}", unit_divisor=divisor,
-                **self._options,
-            )  # fmt: skip
+            self._bar = _Bar(desc=stage, total=total, unit=unit, **self._options)
             self._stage = stage
         if total != self._bar.total:
             self._bar.total = total
-            # A notebook's bar stores its own total, and would keep the first estimate.
+            # A notebook's bar stores its own total, and is a short stub until it has one.
             widgets = getattr(getattr(self._bar, "container", None), "children", ())
             for widget in widgets:
                 if hasattr(widget, "max") and total is not None:
-                    widget.max = total
+                    widget.max, widget.bar_style, widget.layout.width = total, "", None
         if detail:
-            self._bar.bar_format = None if total is None else _WITH_REMARK
             self._bar.set_postfix_str(detail, refresh=False)
         self._bar.update(done - self._bar.n)
 

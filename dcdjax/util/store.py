@@ -60,6 +60,7 @@ def write(
     *,
     kind: str,
     take_turns: bool = False,
+    make_folder: bool = False,
 ) -> None:
     """Write one file in place of the file that is there, if any.
 
@@ -73,6 +74,7 @@ def write(
         Python numbers. Tuples are refused, because they would come back as lists.
       kind: what the file holds, such as "model". `read` can insist on it.
       take_turns: lock the folder, so that processes that write into it wait for each other.
+      make_folder: make the folder of the file if it does not exist, which is an error otherwise.
 
     Raises:
       ValueError: if a tensor or an entry of the content cannot be saved. Nothing is written.
@@ -105,7 +107,8 @@ def write(
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     folder = Path(path).parent
-    folder.mkdir(parents=True, exist_ok=True)
+    if make_folder:
+        folder.mkdir(parents=True, exist_ok=True)
     with lock(folder, wait=True) if take_turns else nullcontext(), files.atomic_write(path) as file:
         file.writelines([len(encoded).to_bytes(8, "little"), encoded, *pieces])
 
@@ -175,7 +178,7 @@ def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EISDIR, errno.EINVAL):
             error.filename = error.filename or name
             raise
-        reason = (str(error) or type(error).__name__).removeprefix(f"{name}: ")
+        reason = files.describe(error).removeprefix(f"{name}: ").removesuffix(f": {name}")
         kind = MemoryError if isinstance(error, MemoryError) else ValueError
         raise kind(f"{name}: {reason}") from error
 

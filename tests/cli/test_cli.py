@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from commands import called, dcdjax_command, run
+from commands import called, child, dcdjax_command, heeds_ctrl_c, run
 from problems import THEMES, sentences, slow
 
 import dcdjax
 from dcdjax import Embedding, report
 from dcdjax.cli import main, terminal
+from dcdjax.fitting import scheduler
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,7 @@ def large(folder):
     return ("--matrix", folder / "large.npz", "--topics", 50, "--tol", 0, "--max-steps", 100_000)
 
 
+@heeds_ctrl_c
 @pytest.mark.parametrize("presses", [slow(1), slow(2), 3])
 def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
     # Says when it has taken its first step: well before, nothing could be kept.
@@ -149,14 +151,10 @@ def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
         "sys.exit(main.main(sys.argv[1:]))"
     )
     arguments = ("fit", *large, "-o", folder / f"stopped {presses}")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "stepped\n"
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=120)
+    with child(sys.executable, "-c", code, *arguments) as process:
+        assert process.stdout.readline() == "stepped\n"
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     if presses == 3:
         assert errors.endswith("dcdjax fit: interrupted\n")
@@ -167,6 +165,24 @@ def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
     assert ("saving what was learned; Ctrl-C once more gives it up\n" in errors) == (presses == 2)
     assert "(interrupted)" in out
     assert Embedding.load(folder / f"stopped {presses}").record["num_steps"][0] >= 1
+
+
+def test_an_interrupted_fit_names_the_starts_that_it_saved(folder, corpus, capsys, monkeypatch):
+    take = scheduler.Worker.take
+
+    def taken(worker, number, start):
+        if number == 2:
+            raise KeyboardInterrupt
+        take(worker, number, start)
+
+    monkeypatch.setattr(scheduler.Worker, "take", taken)
+    arguments = ("fit", corpus, "-o", folder / "half", "--topics", "2,3", "--restarts", 2, "--cores", 1)
+    text = called(capsys, *arguments, "--quiet", code=130)
+    assert Embedding.load(folder / "half").starts == (2, 2)
+    assert re.search(r"\n2 of 4 starts of 2 topics; \d+, \d+ steps \(converged\); ", text)
+    arguments = ("fit", corpus, "-o", folder / "half best", "--topics", 2, "--restarts", 3, "--cores", 1)
+    text = called(capsys, *arguments, "--combine", "best", "--quiet", code=130)
+    assert re.search(r"\n2 of 3 starts of 2 topics, the best of which is number [01]; \d+, \d+ steps ", text)
 
 
 def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus):
@@ -185,23 +201,22 @@ def test_an_interrupted_model_does_not_replace_a_whole_one(model, folder, corpus
     assert Embedding.load(f"{model}-interrupted").record["interrupted"]
 
 
+@heeds_ctrl_c
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 1.6, 2.2])
 def test_ctrl_c_at_any_moment_is_no_crash(folder, large, seconds):
     arguments = ("fit", *large, "-o", folder / f"early {seconds}", "--restarts", 2)
-    process = subprocess.Popen([sys.executable, "-m", "dcdjax", *map(str, arguments)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
-    time.sleep(seconds)
-    for _ in range(10):
-        process.send_signal(signal.SIGINT)
-        try:
-            _, errors = process.communicate(timeout=10)
-            break
-        except subprocess.TimeoutExpired:
-            pass
-    else:
-        process.kill()
-        pytest.fail("it does not hear Ctrl-C")
+    with child(sys.executable, "-m", "dcdjax", *arguments) as process:
+        time.sleep(seconds)
+        for _ in range(10):
+            process.send_signal(signal.SIGINT)
+            try:
+                _, errors = process.communicate(timeout=10)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+        else:
+            pytest.fail("it does not hear Ctrl-C")
     # At once, or after having saved what was learned. Before that, while Python itself is starting, by a
     # traceback.
     assert process.returncode in ((1, 130, -signal.SIGINT) if seconds < 0.5 else (130, -signal.SIGINT)), (
@@ -209,6 +224,7 @@ def test_ctrl_c_at_any_moment_is_no_crash(folder, large, seconds):
     )
 
 
+@heeds_ctrl_c
 def test_an_interruption_that_python_lost_is_heard():
     from dcdjax.cli.terminal import InterruptOnce
 
@@ -257,6 +273,34 @@ def test_what_cannot_be_saved_is_saved_elsewhere(model, folder, monkeypatch, tmp
         terminal.save(Embedding.load(model), str(blocked))
     elsewhere = str(caught.value).split("saved in ")[1]
     assert Embedding.load(elsewhere).words == Embedding.load(model).words
+
+
+@pytest.mark.parametrize("place", ["nowhere/vectors.txt", "no/where/page.html"])
+def test_missing_folders_are_not_made(model, folder, place, capsys):
+    name = folder / place
+    command = ("report", model, "-o", name) if place.endswith("html") else ("export", model, name)
+    assert f"there is no folder {name.parent}" in called(capsys, *command, code=2)
+    if place.endswith("txt"):
+        projector = (*command, "--format", "projector")
+        assert f"there is no folder {name.parent}" in called(capsys, *projector, code=2)
+    assert not name.parent.exists()
+
+
+def test_errors_of_the_system_are_told_in_words(model, folder, capsys):
+    missing, output = folder / "missing.tsv", folder / "x"
+    for command in (
+        ("evaluate", model, "--pairs", missing),
+        ("fit", "--matrix", missing, "-o", output),
+        ("fit", missing, "-o", output),
+    ):
+        said = called(capsys, *command, code=2)
+        assert f"no such file or folder: {missing}\n" in said
+        assert "Errno" not in said
+    for command in (("evaluate", model, "--pairs", folder), ("fit", "--matrix", folder, "-o", output)):
+        said = called(capsys, *command, code=2)
+        assert "a folder, not a file" in said
+        assert said.count(str(folder)) == 1
+        assert "Errno" not in said
 
 
 # --- Questions --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from commands import heeds_ctrl_c
 from problems import random_S, slow
 
 from dcdjax import fit
@@ -209,6 +210,7 @@ def test_states_that_wait_for_a_device_are_counted_and_stay(tmp_path):
     assert next(news[1:3] for news in told if news[0] == "solving") == (6, 24)
 
 
+@heeds_ctrl_c
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_ctrl_c_saves_and_the_same_call_goes_on(restarts, tmp_path):
     def interrupt(stage, done, total, unit, detail=""):

@@ -2,15 +2,18 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from commands import heeds_ctrl_c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,3 +110,15 @@ database.close()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@heeds_ctrl_c
+def test_ctrl_c_in_a_query_is_a_keyboard_interrupt():
+    with closing(SpillDatabase()) as database:
+        database.add("some", pa.table({"x": np.arange(100_000)}))
+        query = "SELECT sum(a.x * b.x) AS x FROM {some} a, {some} b"
+        ringing = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        ringing.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(database.query(query, memory=1 << 27))
+        ringing.join()

@@ -1,5 +1,6 @@
 """Files that are whole or absent, results in order, bars on a terminal."""
 
+import errno
 import io
 import os
 import stat
@@ -9,13 +10,13 @@ import time
 
 import pytest
 
-from dcdjax.util.files import atomic_write, remove_leftovers
+from dcdjax.util.files import atomic_write, describe, remove_leftovers
 from dcdjax.util.parallel import in_order, num_workers
 from dcdjax.util.progress import Bars
 
 
 def test_a_file_appears_whole(tmp_path):
-    path = tmp_path / "new" / "file.bin"
+    path = tmp_path / "file.bin"
     with atomic_write(path) as file:
         file.write(b"half")
         file.flush()
@@ -23,6 +24,35 @@ def test_a_file_appears_whole(tmp_path):
         file.write(b" and half")
     assert path.read_bytes() == b"half and half"
     assert os.listdir(path.parent) == ["file.bin"]
+
+
+def test_no_folder_is_made_for_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"file.bin: there is no folder .*new$"):  # noqa: SIM117
+        with atomic_write(tmp_path / "new" / "file.bin"):
+            pass
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder in which nobody may write")
+def test_a_file_that_cannot_be_made_is_named_as_it_was_given():
+    with pytest.raises(OSError, match=r"/proc/file\.bin") as caught, atomic_write("/proc/file.bin"):
+        pass
+    assert describe(caught.value).endswith(": /proc/file.bin")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOENT, "No such file or directory", "x"), "no such file or folder: x"),
+        (OSError(errno.EISDIR, "Is a directory", b"x"), "a folder, not a file: x"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (OSError(errno.ELOOP, "Too many links", "x"), "Too many links: x"),
+        (FileNotFoundError("x is not a model"), "x is not a model"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_errors_of_the_system_in_plain_words(error, words):
+    assert describe(error) == words
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
@@ -120,9 +150,22 @@ def test_bars_say_how_far_each_stage_is():
         progress("loading", 1 << 20, None, "B")
     shown = out.getvalue()
     assert "reading: 100%" in shown
-    assert "2.50k/2.50k" in shown
-    assert "tokens/s" in shown
+    assert "2500/2500 tokens" in shown
     assert "loading: 1.00MB" in shown
+
+
+def test_bars_count_in_whole_numbers():
+    out = io.StringIO()
+    with Bars(file=out, disable=False, mininterval=0, ascii=True) as progress:
+        progress("starting", 0, 4, "parts")
+        progress("starting", 3, 4, "parts")
+        progress("reading", 0, 2_050_000, "tokens")
+        progress("solving", 2, None, "steps")
+        progress("solving", 3, 9_999, "steps")
+    shown = out.getvalue()
+    for counted in ("0/4 parts", "3/4 parts", "0/2.05M tokens", "2 steps", "3/9999 steps"):
+        assert f" {counted} [" in shown
+    assert "0.0" not in shown
 
 
 def test_bars_show_a_remark_in_eighty_columns():
@@ -132,7 +175,7 @@ def test_bars_show_a_remark_in_eighty_columns():
         progress("solving", 17, 400, "steps", "objective 4.246e+06, change 0.04")
         progress("solving", 18, None, "steps", "objective 4.246e+06, change 0.03")
     lines = out.getvalue().replace("\r", "\n").splitlines()
-    assert any("17/400 [" in line and line.rstrip().endswith("change 0.04]") for line in lines)
+    assert any("17/400 steps [" in line and line.rstrip().endswith("change 0.04]") for line in lines)
     assert max(map(len, lines)) <= 80
 
 
