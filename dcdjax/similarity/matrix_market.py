@@ -104,9 +104,7 @@ def _read_header(file: io.BufferedIOBase) -> _Header:
         num_entries = num_rows * (num_rows + 1) // 2 if is_symmetric else num_rows * num_columns
     else:
         num_entries = int(sizes[2])
-        matrix_files.check_size(num_rows, num_entries)
-        if num_entries > num_rows * num_columns:
-            raise ValueError(f"line {line}: it says it has {num_entries} entries, more than places for them")
+        matrix_files.check_size(num_rows, num_columns, num_entries)
     return _Header(is_dense, is_pattern, is_symmetric, num_rows, num_columns, num_entries, line)
 
 
