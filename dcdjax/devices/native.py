@@ -80,7 +80,7 @@ def segments_pass(
         zero.
       parts: int32. Part p consists of the segments from parts[p] to parts[p + 1]. No two parts share a row.
         One thread works on one part at a time.
-      rows: int32, the row of each segment. Rows and columns are not checked to be below the number of words.
+      rows: int32, the row of each segment.
       columns: int32, the columns of each segment.
       values: in the dtype of W. A zero is padding; its column may be any valid one.
       num_threads: the largest number of threads, the caller's included.
@@ -91,6 +91,8 @@ def segments_pass(
     Raises:
       ValueError: naming the argument, if W is not float32 or float64, or num_threads is below 1.
       RuntimeError: if the kernel is not `available`.
+      jax.errors.JaxRuntimeError: if shapes or dtypes do not fit, or a row or column is none of W. The kernel
+        checks all of them itself, and reads and writes nothing outside of the arrays.
     """
     target = TARGETS.get(jnp.dtype(W.dtype).name)
     if target is None:

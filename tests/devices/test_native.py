@@ -297,6 +297,20 @@ def test_arguments_of_the_wrong_kind_are_errors(unchecked_annotations):
         run((W, W_over_s, parts, rows, columns, values), num_threads=0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [40, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("array", [3, 4])
+def test_rows_and_columns_outside_of_W_are_errors(dtype, index, array):
+    for place in (0, -1):
+        arguments = problem(dtype=dtype)
+        arguments[array].reshape(-1)[place] = index
+        with pytest.raises(
+            (ValueError, jax.errors.JaxRuntimeError), match="rows and columns must be those of W"
+        ):
+            jax.block_until_ready(run(arguments))
+    run(problem(dtype=dtype))
+
+
 # --- The exact step ---------------------------------------------------------------------------------
 
 
