@@ -146,7 +146,7 @@ jax.config.update("jax_num_cpu_devices", 3)
 jax.config.update("jax_enable_x64", True)
 sys.path.insert(0, {tests!r})
 import jax.numpy as jnp, numpy as np, scipy.sparse, chex
-from problems import assert_same_sweep, dense, mixed_S, pair, random_W, random_S
+from problems import assert_same_sweep, dense, mixed_S, pair, random_W
 import dcdjax
 from dcdjax import prepare, solve, solve_restarts
 from dcdjax.devices import layout, sharding, sweeps
