@@ -266,6 +266,26 @@ def _pad_and_stack(arrays: Sequence[Any], length: int) -> np.ndarray:
     return stacked
 
 
+def check_indices(piece: Tiles | Segments, num_rows: int) -> None:
+    """Refuse a piece that names rows which a W of so many rows does not have. The loops over S trust it.
+
+    Raises:
+      ValueError: naming the array and its smallest and largest entry.
+    """
+    size = piece.values.shape[-1] if isinstance(piece, Tiles) else 1
+    bounds = {"rows": num_rows - size, "columns": num_rows - size}
+    if isinstance(piece, Segments):
+        bounds["parts"] = piece.rows.shape[-1]
+        if (np.diff(piece.parts, axis=-1) < 0).any():
+            raise ValueError("S is laid out wrongly: its parts fall")
+    for name, most in bounds.items():
+        array = getattr(piece, name)
+        if array.size and not 0 <= array.min() <= array.max() <= most:
+            raise ValueError(
+                f"S is laid out wrongly: its {name} are {array.min()} to {array.max()}, beyond 0 to {most}"
+            )
+
+
 def _pad(array: Any, length: int) -> np.ndarray:
     # The arrays are as large as S, so a copy is made only if something is missing.
     return array if len(array) == length else _pad_and_stack([array], length)[0]

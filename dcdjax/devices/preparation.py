@@ -1,5 +1,6 @@
 """Check S, cut it into tiles and segments, and put them on the devices that share the work."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from jax.typing import DTypeLike
 
 from dcdjax.devices import native, packing, processes, row_split, sharding
 from dcdjax.devices.layout import DEVICE_KINDS, DeviceKind, Layout
+from dcdjax.devices.row_split import RowSplit
 from dcdjax.similarity.similarity import Similarity, from_matrix
 from dcdjax.util.parallel import num_workers
 
@@ -175,7 +177,7 @@ def _prepare_split(S: Similarity, devices: Sequence[Any], dtype: DTypeLike) -> L
     if S.num_words < len(devices):
         raise ValueError(f"S has {S.num_words} words, fewer than there are devices, {len(devices)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    split = row_split.RowSplit(S.num_words, len(devices))
+    split = RowSplit(S.num_words, len(devices))
     local = sharding.local_devices(devices)
     own = [number for number, device in enumerate(devices) if device in local]
     # If the matrix is mapped from a file, only these rows are copied.
@@ -196,9 +198,19 @@ def _prepare_split(S: Similarity, devices: Sequence[Any], dtype: DTypeLike) -> L
     return lay_out([shares], scale, plan, num_words=S.num_words, row_split=split)
 
 
-def lay_out(pieces: list[list[Any]], scale: np.ndarray, plan: WorkPlan, **shape: Any) -> Layout:
-    """Put the shares of each piece and the scale on their devices."""
+def lay_out(
+    pieces: list[list[Any]],
+    scale: np.ndarray,
+    plan: WorkPlan,
+    *,
+    num_words: int,
+    row_split: RowSplit | None = None,
+) -> Layout:
+    """Check the shares of each piece, and put them and the scale on their devices."""
     devices = plan.devices
+    num_rows = num_words if row_split is None else row_split.rows_per_device
+    for share in itertools.chain.from_iterable(pieces):
+        packing.check_indices(share, num_rows)
     with jax.ensure_compile_time_eval():  # so that this also works inside a `jit`
         return Layout(
             pieces=tuple(sharding.stack_shares(shares, devices) for shares in pieces),
@@ -206,7 +218,8 @@ def lay_out(pieces: list[list[Any]], scale: np.ndarray, plan: WorkPlan, **shape:
             mesh=sharding.make_mesh(devices),
             kind=plan.kind,
             num_threads=plan.num_threads,
-            **shape,
+            num_words=num_words,
+            row_split=row_split,
         )
 
 

@@ -21,7 +21,7 @@ from dcdjax.devices.preparation import prepare_for_starts
 from dcdjax.embedding.embedding import Embedding
 from dcdjax.fitting import combination, presets, provenance, scheduler
 from dcdjax.fitting import inputs as inputs_of_fit
-from dcdjax.fitting.checkpoint import Checkpoint, open_checkpoint
+from dcdjax.fitting.checkpoint import Checkpoint, Expected, open_checkpoint
 from dcdjax.fitting.checkpoint_files import CheckpointFolder
 from dcdjax.fitting.combination import NotConvergedWarning
 from dcdjax.fitting.inputs import Inputs
@@ -169,7 +169,14 @@ def fit(
         saved = None
         if checkpoint is not None:
             environment = {"num_devices": len(devices), "versions": provenance.versions()}
-            saved = open_checkpoint(folder, checkpoint_every, run, environment)
+            expected = Expected(
+                num_words=len(inputs.words),
+                num_topics=topics_of_starts,
+                num_dimensions=initialize.num_dimensions(max(topics_of_starts)),
+                max_steps=options.solver["max_steps"],
+                dtype=np.dtype(dtype),
+            )
+            saved = open_checkpoint(folder, checkpoint_every, run, environment, expected)
         num_starts = len(topics_of_starts)
         tell("starting", 0, 2, "parts")
         layouts = prepare_for_starts(inputs.S, num_starts, dtype=dtype, devices=devices, split=split)

@@ -242,7 +242,8 @@ def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
     Args:
       path: path of the file.
       mapped: leave the matrix in the file and map it from there, for a process that needs only some of its
-        rows. The SHA-256 of the file is checked. The symmetry of S is not: it was checked before the save.
+        rows. The file is read several times to check it, but no copy is made. The symmetry of S is checked by
+        one product with a vector only.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -251,7 +252,9 @@ def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
     stored = matrix_files.load_matrix(path, kind="similarity", mapped=mapped)
     with store.name_in_errors(path):
         matrix = stored.matrix
-        if not mapped:
+        if mapped:
+            matrix_checks.check_mapped("S", matrix)
+        else:
             matrix, _ = matrix_checks.symmetric("S", matrix_checks.canonical("S", matrix))
         words = checks.checked_words(stored.words, matrix.shape[0])
         kept, settings = stored.arrays["kept"], stored.settings
