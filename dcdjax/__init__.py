@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dcdjax.devices.preparation import prepare
     from dcdjax.embedding.embedding import Embedding
     from dcdjax.fitting.fit import fit
+    from dcdjax.fitting.num_topics import choose_num_topics
     from dcdjax.method import divergences
     from dcdjax.method.decomposition import divergence, lagrangian, multipliers, objective, update
     from dcdjax.similarity import weighting
@@ -33,6 +34,7 @@ _OWNERS = {
         "devices.preparation": ("prepare",),
         "embedding.embedding": ("Embedding",),
         "fitting.fit": ("fit",),
+        "fitting.num_topics": ("choose_num_topics",),
         "method": ("divergences",),
         "method.decomposition": ("divergence", "lagrangian", "multipliers", "objective", "update"),
         "similarity": ("weighting",),

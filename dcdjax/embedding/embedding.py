@@ -77,9 +77,7 @@ class Embedding(GensimNames):
         levels = tuple(self.levels) or (Level(np.arange(W.shape[1])),)
         for level in levels:
             if len(level.groups) != W.shape[1]:
-                raise ValueError(
-                    f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}"
-                )
+                raise ValueError(f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}")
         for name in _OPTIONAL:
             value = getattr(self, name)
             if value is not None and np.shape(value) != W.shape[:1]:

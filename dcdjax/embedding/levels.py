@@ -99,9 +99,7 @@ def make_levels(
     """
     weights = emphasis(word_counts, W.shape[0])
     several = min(numbers) < W.shape[1]
-    cuts = (
-        merging.group_columns(W, weights, numbers) if several else [np.arange(W.shape[1]) for _ in numbers]
-    )
+    cuts = merging.group_columns(W, weights, numbers) if several else [np.arange(W.shape[1]) for _ in numbers]
     levels: list[Level] = []
     for groups in cuts:
         merged = merging.merged(W, groups)

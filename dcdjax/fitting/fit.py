@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from dcdjax.fitting.checkpoint import Checkpoint, Expected, open_checkpoint
 from dcdjax.fitting.checkpoint_files import CheckpointFolder
 from dcdjax.fitting.combination import NotConvergedWarning
 from dcdjax.fitting.inputs import Inputs
+from dcdjax.fitting.num_topics import NumTopics, choose_num_topics
 from dcdjax.fitting.options import Combine, Options, Start, check_dtype, check_options
 from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
@@ -40,7 +41,7 @@ __all__ = ["NotConvergedWarning", "fit"]
 def fit(
     source: Any,
     *,
-    num_topics: int | Sequence[int] | None = None,
+    num_topics: int | Sequence[int] | Literal["auto"] | None = None,
     window: int | None = None,
     key: Any = 0,
     random_state: int | None = None,
@@ -75,7 +76,8 @@ def fit(
         returns it.
       num_topics: number of topics r of each start. Pass several numbers for a consensus of coarse and fine
         topics. Default: (200, 500) for a consensus of a text, otherwise 200. A small vocabulary gets fewer:
-        at most a tenth of its words.
+        at most a tenth of its words. "auto" recommends a number, see `choose_num_topics`, and records the
+        curve behind it.
       window: largest distance between two words that count as a pair. Default: 8. Only for a corpus.
       key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same
         result. Default: 0.
@@ -162,7 +164,8 @@ def fit(
         if checkpoint is not None:
             folder = processes.run_on_first(lambda: stack.enter_context(CheckpointFolder(checkpoint)))
         inputs = inputs_of_fit.read(source, words, options, tell)
-        topics_of_starts, settings = _plan(inputs, options, dtype)
+        chosen = _choose_num_topics(inputs, options, key, tell)
+        topics_of_starts, settings = _plan(inputs, options, chosen, dtype)
         run = _identity(inputs, settings, key)
         where = {"devices": [device.id for device in devices], "split": split}
         processes.check_agreement({**run, "checkpoint": checkpoint is not None, **where})
@@ -196,6 +199,8 @@ def fit(
             seconds = round(time.perf_counter() - began, 3)
             record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
             record |= _environment(layouts)
+            if chosen is not None:
+                record["num_topics_curve"] = [one._asdict() for one in chosen.curve]
             shown = presets.shown_topics(topics_of_starts, options.num_topics is not None)
             embedding = combination.make_embedding(inputs, factors, combine, shown, finished, record)
         tell("finishing", len(used) + 1, len(used) + 1, "parts")
@@ -206,11 +211,22 @@ def _silent(*_: Any) -> None:
     """Take progress and show nothing."""
 
 
-def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict[str, Any]]:
+def _choose_num_topics(inputs: Inputs, options: Options, key: jax.Array, tell: Progress) -> NumTopics | None:
+    """Choose the number of topics by the passages of the corpus, if this was asked for."""
+    if options.num_topics != "auto":
+        return None
+    if processes.count() > 1:
+        raise ValueError("num_topics='auto' works in one process only: call choose_num_topics before")
+    return choose_num_topics(inputs.S, key=key, progress=tell)
+
+
+def _plan(
+    inputs: Inputs, options: Options, chosen: NumTopics | None, dtype: Any
+) -> tuple[list[int], dict[str, Any]]:
     """Return the number of topics of each start, and the settings to record."""
     num_words = len(inputs.words)
-    numbers = options.num_topics
-    if numbers is None:
+    numbers = (chosen.num_topics,) if chosen is not None else options.num_topics
+    if numbers is None or numbers == "auto":
         several = options.combine == "consensus" and inputs.S.origin is not None
         numbers = presets.num_topics(num_words, options.preset, several)
     shown = numbers[0] if len(numbers) == 1 else list(numbers)
