@@ -53,6 +53,7 @@ class Similarity:
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="similarity", kept=self.kept)
 
 
+@checks.suggest_names
 def from_matrix(
     S: Any,
     *,
@@ -90,6 +91,7 @@ def from_matrix(
     return _connected(matrix, words, drop_isolated, num_symmetrized)
 
 
+@checks.suggest_names
 def from_counts(
     counts: Any,
     *,
@@ -156,6 +158,7 @@ def from_counts(
     return _connected(matrix, words, drop_isolated)
 
 
+@checks.suggest_names
 def from_points(
     points: Any,
     num_neighbors: int,
