@@ -80,7 +80,7 @@ def data():
 
 @pytest.fixture(scope="session")
 def cached(tmp_path_factory):
-    """An environment with a cache that all processes of a run share, and nobody else."""
+    """An environment with a cache that all processes of a run share, and no other run."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     return {**os.environ, "DCDJAX_CACHE": str(folder)}

@@ -125,36 +125,38 @@ def neighbors(chosen: Namespace) -> int:
 def topics(chosen: Namespace) -> int:
     """Run `dcdjax topics`: print the topics. Return the exit code."""
     embedding = _load(chosen.model)
-    found = embedding.topics(chosen.k)
-    if chosen.start is not None:
-        if chosen.start >= len(embedding.starts):
-            raise ValueError(
-                f"--start {chosen.start}: the model has {len(embedding.starts)} starts, from 0 on"
-            )
-        first = sum(embedding.starts[: chosen.start])
-        found = found[first : first + embedding.starts[chosen.start]]
-    shares, heading = {topic.number: topic.weight for topic in found}, "weight"
-    sort = chosen.sort or ("weight" if embedding.coherence is None else "coherence")
+    found = embedding.topics(chosen.k, subtopics=chosen.subtopics or chosen.topic is not None)
+    if chosen.topic is not None:
+        whole = embedding.topics(1)
+        if chosen.topic >= len(whole):
+            raise ValueError(f"--topic {chosen.topic}: the model has {len(whole)} topics, from 0 on")
+        found = [found[number] for number in whole[chosen.topic].subtopics]
+    shares, heading = {topic.number: topic.weight for topic in found}, "share"
     if chosen.of is not None:
         if chosen.sort is not None:
             raise ValueError("--sort: the topics of a word are sorted by P(topic | word)")
-        row = embedding[chosen.of]
-        shares = {topic.number: float(row[topic.number]) for topic in found}
-        sort, heading = "weight", f"P(topic | {shown(chosen.of)})"
-    if sort == "coherence" and embedding.coherence is None:
-        raise ValueError("--sort coherence: the model was not learned from counts, its topics have none")
-    found.sort(key=lambda topic: -((topic.coherence or 0) if sort == "coherence" else shares[topic.number]))
+        of_word = embedding.topics_of(chosen.of, embedding.W.shape[1], subtopics=chosen.subtopics)
+        shares, heading = {one.number: one.probability for one in of_word}, f"P(topic | {shown(chosen.of)})"
+    if chosen.sort == "coherence":
+        if any(topic.coherence is None for topic in found):
+            raise ValueError("--sort coherence: the model was not learned from counts, its topics have none")
+        found.sort(key=lambda topic: -(topic.coherence or 0))
+    elif chosen.sort == "share" or chosen.of is not None:
+        found.sort(key=lambda topic: -shares[topic.number])
+    if chosen.json:
+        for topic in found[: chosen.n]:
+            extra = {} if chosen.of is None else {"probability": shares[topic.number]}
+            _print_json({**topic._asdict(), "words": [one._asdict() for one in topic.words], **extra})
+        return 0
     rows = [("topic", heading, "NPMI", "words")]
     for topic in found[: chosen.n]:
-        share = shares[topic.number]
-        if chosen.json:
-            extra = {} if chosen.of is None else {"probability": share}
-            _print_json({**topic._asdict(), "words": [one._asdict() for one in topic.words], **extra})
-        npmi = "" if topic.coherence is None else f"{topic.coherence:.3f}"
+        npmi = "" if topic.coherence is None else f"{topic.coherence:.2f}"
         words = " ".join(shown(one.word) for one in topic.words)
-        rows.append((str(topic.number), f"{share:.4f}", npmi, words))
-    if not chosen.json:
-        print(table(rows, right=[0, 1, 2]))
+        share = f"{shares[topic.number]:.1%}"
+        rows.append((str(topic.number), share, npmi, f"{words} (junk)" if topic.junk else words))
+    print(table(rows, right=[0, 1, 2]))
+    if len(found) > chosen.n:
+        print(f"{len(found) - chosen.n} more: -n {len(found)} shows all")
     return 0
 
 
@@ -201,17 +203,19 @@ def evaluate(chosen: Namespace) -> int:
 def export(chosen: Namespace) -> int:
     """Run `dcdjax export`: write words and vectors for other tools. Return the exit code."""
     embedding = _load(chosen.model)
+    options = {"scaled": chosen.scaled, "topics": chosen.topics}
     if chosen.path == "-":
         if chosen.format == "projector":
             raise ValueError("--format projector writes a folder, not to standard output")
         with tempfile.TemporaryDirectory() as folder:
-            embedding.export(path := os.path.join(folder, "vectors"), chosen.format, scaled=chosen.scaled)
+            embedding.export(path := os.path.join(folder, "vectors"), chosen.format, **options)
             with open(path, "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
         return 0
     _check_place(chosen.path, chosen.model, folder=chosen.format == "projector")
-    embedding.export(chosen.path, chosen.format, scaled=chosen.scaled)
-    print(f"{len(embedding)} words with {embedding.num_topics} numbers each: {chosen.path}")
+    embedding.export(chosen.path, chosen.format, **options)
+    width = embedding.num_topics if chosen.topics else embedding.W.shape[1]
+    print(f"{len(embedding)} words with {width} numbers each: {chosen.path}")
     return 0
 
 
@@ -310,7 +314,7 @@ def print_explained(word: str, other: str, similarity: float, shares: Sequence[A
     print(f"P({shown(other)} | {shown(word)}) = {similarity:.6f}, by way of the topics")
     whole = similarity or 1.0
     rows = [
-        (str(one.topic), f"{one.probability:.6f}", f"{one.probability / whole:.0%}",
+        (str(one.number), f"{one.probability:.6f}", f"{one.probability / whole:.0%}",
          " ".join(shown(name) for name in one.words))
         for one in shares
     ]  # fmt: skip

@@ -46,10 +46,11 @@ def demo(chosen: Namespace) -> int:
     ]
     print(table(rows, indent=2))
 
-    print("\nThe most coherent topics of the first start: NPMI, first words")
-    own = [topic for topic in embedding.topics(6) if topic.number < embedding.starts[0]]
-    own = sorted(own, key=lambda topic: -(topic.coherence or 0))[:8]
-    rows = [(f"{topic.coherence:.2f}", " ".join(shown(one.word) for one in topic.words)) for topic in own]
+    print("\nTopics: share of the text, first words")
+    rows = [
+        (f"{topic.weight:.1%}", " ".join(shown(one.word) for one in topic.words))
+        for topic in embedding.topics(8)[:8]
+    ]
     print(table(rows, right=[0], indent=2))
 
     if found and found[0]:
@@ -63,7 +64,7 @@ To explore the model, open {page} in a browser.
 Try next:
   dcdjax neighbors {chosen.output} file
   dcdjax topics {chosen.output} --of file
-  dcdjax fit your-text.txt -o your-model --lowercase --pattern '\\w+'
+  dcdjax fit your-text.txt -o your-model
   dcdjax --help""")
     return 0
 

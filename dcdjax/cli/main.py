@@ -208,11 +208,12 @@ def _fit(parser: argparse.ArgumentParser) -> None:
 def _solver_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the solver").add_argument
     preset = (
-        "sets all other options. paper: plain counts, flat windows, the paper's step, one random start of "
-        "200 topics, no smoothing (default: %(default)s)"
+        "sets all other options. default: neighbors of words. topics: 50 topics of documents, from one start and "
+        "windows of 100 words. paper: plain counts, flat windows, the paper's step, one random start of 200 "
+        "topics, no smoothing (default: %(default)s)"
     )
-    add("--preset", choices=("default", "paper"), default="default", help=preset)
-    topics = "several numbers make several starts (default: 200,500, at most a tenth of the words)"
+    add("--preset", choices=("default", "topics", "paper"), default="default", help=preset)
+    topics = "several numbers make several starts (default: 200,500; preset topics: 50; at most a tenth of the words)"
     add("--topics", type=numbers, metavar="N[,N]", help=topics)
     add("--start", choices=("spectral", "random"), help="default: spectral")
     restarts = "starts for each number of topics (default: four in all; matrix: one)"
@@ -269,23 +270,25 @@ def _neighbors(parser: argparse.ArgumentParser) -> None:
 
 
 def _topics(parser: argparse.ArgumentParser) -> None:
-    """Show the topics: their weight P(topic), their coherence and their words.
+    """Show the topics: their share of the text, their coherence and their words.
 
-    The coherence is the mean NPMI (normalized pointwise mutual information) of all pairs of the words shown.
-    It is 1 for words that only occur near each other, 0 for chance, and -1 for words that never do.
+    The useful topics come first. The coherence is the mean NPMI (normalized pointwise mutual information) of all
+    pairs of the words shown. It is 1 for words that only stand in the same passages, 0 for chance, and -1 for
+    words that never do. Topics whose words hardly ever do are marked as junk.
 
     Examples:
       dcdjax topics MODEL
-      dcdjax topics MODEL --sort weight -n 10 -k 15
+      dcdjax topics MODEL --sort share -n 10 -k 15
+      dcdjax topics MODEL --topic 3
       dcdjax topics MODEL --of thread
     """
     add = parser.add_argument
     add("-k", type=positive, default=10, help="words of each topic (default: %(default)s)")
     add("-n", type=positive, default=20, help="number of topics (default: %(default)s)")
     add("--of", metavar="WORD", help="the topics with the largest P(topic | WORD)")
-    add("--start", type=natural, metavar="NUMBER", help="only topics of this start, counted from 0")
-    sort = "default: coherence if it is known. The topic with the largest weight often has rare words"
-    add("--sort", choices=("weight", "coherence"), help=sort)
+    add("--subtopics", action="store_true", help="the finer topics of a model of several starts")
+    add("--topic", type=natural, metavar="NUMBER", help="the subtopics of this topic")
+    add("--sort", choices=("share", "coherence"), help="default: the most useful topics first")
     _json(parser, "one object a line for each topic")
 
 
@@ -335,6 +338,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=formats, default="word2vec", help="default: %(default)s")
     scaled = "write W / sqrt(s), whose dot products are Shat"
     add("--scaled", action="store_true", help=scaled)
+    add("--topics", action="store_true", help="write the topics that are shown, not all columns of W")
 
 
 def _report(parser: argparse.ArgumentParser) -> None:

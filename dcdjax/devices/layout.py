@@ -113,6 +113,10 @@ class Layout:
         whole = self.row_split.to_word_order(sharding.to_host(array), axis)
         return jax.device_put(whole, sharding.host_device())
 
+    def fill_padding(self, W: Array, value: int) -> Array:
+        """Set to a number the rows that only pad a split W. Without a split, all rows are words."""
+        return W if self.row_split is None else self.row_split.fill_padding(W, value)
+
     def put_whole(self, tree: Any) -> Any:
         """Put arrays, such as a key, where starts are made: on the devices, or on the host if W is split."""
         if self.row_split is None:

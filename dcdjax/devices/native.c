@@ -86,12 +86,20 @@ typedef struct {
   int64_t num_words, num_topics, num_parts, width;
   size_t ZW_bytes;
   double *log_likelihoods; /* one for each part, summed in the order of the parts */
+  atomic_bool outside; /* whether a row or column is none of W */
 } Pass;
 
 static void clear_slice(void *job, int64_t index) {
   const Pass *pass = job;
   size_t first = (size_t)index * SLICE_BYTES, left = pass->ZW_bytes - first;
   memset((char *)pass->ZW + first, 0, left < SLICE_BYTES ? left : SLICE_BYTES);
+}
+
+/* Return whether all indices are rows of a matrix of so many. A negative index is a large one without its sign. */
+INLINE bool are_rows(const int32_t *indices, int64_t count, int64_t num_rows) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; i++) largest = (uint32_t)indices[i] > largest ? (uint32_t)indices[i] : largest;
+  return largest < num_rows;
 }
 
 static XLA_FFI_Error *error(const XLA_FFI_Api *api, XLA_FFI_Error_Code code, const char *message) {
@@ -188,6 +196,8 @@ static XLA_FFI_Error *handle(XLA_FFI_CallFrame *frame, XLA_FFI_DataType dtype, v
   double total = 0;
   for (int64_t p = 0; p < pass.num_parts; p++) total += pass.log_likelihoods[p];
   free(pass.log_likelihoods);
+  if (atomic_load(&pass.outside))
+    return error(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "rows and columns must be those of W");
   void *log_likelihood = ((XLA_FFI_Buffer *)frame->rets.rets[1])->data;
   if (dtype == XLA_FFI_DataType_F32)
     *(float *)log_likelihood = (float)total;
@@ -512,7 +522,7 @@ INLINE REAL NAME(pass_lanes)(const bool plain, const REAL *own, VECTOR own_end, 
 }
 
 static void NAME(pass_part)(void *job, int64_t part) {
-  const Pass *pass = job;
+  Pass *pass = job;
   const REAL *W = pass->W, *W_over_s = pass->W_over_s, *all_values = pass->values;
   REAL *ZW = pass->ZW;
   const int64_t r = pass->num_topics, width = pass->width, end = pass->parts[part + 1];
@@ -521,6 +531,11 @@ static void NAME(pass_part)(void *job, int64_t part) {
     const int32_t *columns = pass->columns + segment * width;
     const REAL *values = all_values + segment * width, *own = W_over_s + r * pass->rows[segment];
     REAL *out = ZW + r * pass->rows[segment];
+    /* Whatever the caller has checked: nothing is read or written outside of W and ZW. */
+    if (!are_rows(pass->rows + segment, 1, pass->num_words) || !are_rows(columns, width, pass->num_words)) {
+      atomic_store(&pass->outside, true);
+      return;
+    }
     if (segment + 1 < end) NAME(prefetch_row)(W_over_s, ZW, pass->rows[segment + 1], r);
     VECTOR own_end = {0};
     if (r > WIDTH && r % WIDTH > 0) {

@@ -1,6 +1,7 @@
 """Compute a pass over S and an exact step in C, if the machine has a C compiler.
 
-`native.c` is compiled on first use and kept in the cache folder. Without a compiler, `available` returns
+`native.c` is compiled on first use and kept in the cache folder. What another user can have written there is
+not loaded. Without a compiler, `available` returns
 False and `reason` says why; the rest of the package works without this module. The environment variable
 DCDJAX_NATIVE=0 switches it off.
 """
@@ -14,10 +15,12 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +31,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dcdjax.method.decomposition import Sums, Weights
+from dcdjax.util import trust
 from dcdjax.util.files import atomic_write, cache_folder
+from dcdjax.util.warn import warn
 
 TARGETS = {"float32": "dcdjax_segments_pass_f32", "float64": "dcdjax_segments_pass_f64"}
 _STEP = "dcdjax_exact_step_f32"
@@ -39,7 +44,8 @@ FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread",
           "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")  # fmt: skip
 # First for this very processor. A compiler that does not know the flag builds for any processor of its kind.
 _PROCESSOR_FLAGS = (("-march=native",), ())
-BUILD_SECONDS = 60
+# A process waits this long for all compilers together.
+BUILD_SECONDS = 30.0
 _NO_COMPILER = "No C compiler is found: neither $CC nor cc, gcc, clang, nor the Python package ziglang."
 
 _lock = threading.Lock()
@@ -80,7 +86,7 @@ def segments_pass(
         zero.
       parts: int32. Part p consists of the segments from parts[p] to parts[p + 1]. No two parts share a row.
         One thread works on one part at a time.
-      rows: int32, the row of each segment. Rows and columns are not checked to be below the number of words.
+      rows: int32, the row of each segment.
       columns: int32, the columns of each segment.
       values: in the dtype of W. A zero is padding; its column may be any valid one.
       num_threads: the largest number of threads, the caller's included.
@@ -91,6 +97,8 @@ def segments_pass(
     Raises:
       ValueError: naming the argument, if W is not float32 or float64, or num_threads is below 1.
       RuntimeError: if the kernel is not `available`.
+      jax.errors.JaxRuntimeError: if shapes or dtypes do not fit, or a row or column is none of W. The kernel
+        checks all of them itself, and reads and writes nothing outside of the arrays.
     """
     target = TARGETS.get(jnp.dtype(W.dtype).name)
     if target is None:
@@ -146,11 +154,12 @@ def try_to_load() -> tuple[bool, str]:
         return False, "It is switched off by the environment variable DCDJAX_NATIVE=0."
     if sys.platform == "win32":
         return False, "It is not built on Windows."
-    failures = []
+    failures, deadline = [], time.monotonic() + BUILD_SECONDS
+    folder = _library_folder()
     try:
         for compiler in find_compilers():
             try:
-                library, version = load_library(compiler)
+                library, version = load_library(compiler, folder, deadline)
             except BuildError as error:
                 failures.append(f"{shlex.join(compiler)}: {error}")
                 continue
@@ -181,33 +190,72 @@ def find_compilers() -> Iterator[list[str]]:
 
 def _has_developer_tools() -> bool:
     try:
-        _run(["/usr/bin/xcode-select", "-p"], Path(tempfile.gettempdir()))
+        with tempfile.TemporaryDirectory(prefix="dcdjax-") as temporary:
+            _run(["/usr/bin/xcode-select", "-p"], Path(temporary), time.monotonic() + BUILD_SECONDS)
         return True
     except BuildError:
         return False
 
 
-def load_library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
-    """Load the library from the cache, or build it. Return the library and the version of its compiler."""
+def _library_folder() -> Path | None:
+    """Return the folder that keeps libraries, or warn and return None if others can write there."""
+    root = cache_folder()
+    folder = root / "native"
+    try:
+        reason_against = trust.reason_against(folder, root)
+    except OSError:  # it may not even be looked at
+        return None
+    if reason_against:
+        warn(
+            f"the compiled kernel is neither taken from {folder} nor kept there, because {reason_against}; "
+            "choose another folder by the environment variable DCDJAX_CACHE",
+            UserWarning,
+        )
+        return None
+    return folder
+
+
+def load_library(
+    compiler: list[str], folder: Path | None, deadline: float | None = None
+) -> tuple[ctypes.CDLL, str]:
+    """Load the library from a folder, or build it and keep it there.
+
+    Args:
+      compiler: the command, with its own options.
+      folder: where libraries are kept. None keeps none.
+      deadline: the `time.monotonic` at which to give up. Default: after BUILD_SECONDS.
+
+    Returns:
+      The library, and the version of its compiler.
+
+    Raises:
+      BuildError: if the compiler makes no usable library in time.
+    """
+    deadline = time.monotonic() + BUILD_SECONDS if deadline is None else deadline
     source = importlib.resources.files("dcdjax.devices").joinpath("native.c").read_bytes()
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_bytes()
     with tempfile.TemporaryDirectory(prefix="dcdjax-") as temporary:
-        version = _run([*compiler, "--version"], Path(temporary)).stdout
+        version = _run([*compiler, "--version"], Path(temporary), deadline)
         name = (version.decode(errors="replace").splitlines() or ["an unnamed compiler"])[0]
-        parts = (source, repr((FLAGS, _PROCESSOR_FLAGS)).encode(), version, header, processor())
+        program = os.path.realpath(shutil.which(compiler[0]) or compiler[0])
+        options = repr((program, compiler[1:], FLAGS, _PROCESSOR_FLAGS)).encode()
+        parts = (source, options, version, header, processor())
         key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
         # The name of a file ends in its checksum, because loading a damaged library crashes the process.
-        folder = cache_folder() / "native"
-        for path in sorted(folder.glob(f"{key}-*.so")):
+        for path in sorted(folder.glob(f"{key}-*.so")) if folder else ():
             with suppress(OSError, BuildError):
-                if path.stem == f"{key}-{_checksum(path.read_bytes())}":
+                is_own = trust.reason_against(path, path.parent) is None
+                if is_own and path.stem == f"{key}-{_checksum(path.read_bytes())}":
                     return _open_library(path), name
-        built = _build(compiler, source, Path(temporary))
+        built = _build(compiler, source, Path(temporary), deadline)
+        if folder is None:
+            return _open_library(built), name
         content = built.read_bytes()
         path = folder / f"{key}-{_checksum(content)}.so"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            trust.make_private(folder, folder.parent)
             with atomic_write(path) as file:
+                os.chmod(file.fileno(), 0o600)  # whatever the user's usual permissions are
                 file.write(content)
             return _open_library(path), name
         except (OSError, BuildError):  # no permission to write there, or to run files there
@@ -226,14 +274,14 @@ def _open_library(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
+def _build(compiler: list[str], source: bytes, folder: Path, deadline: float) -> Path:
     code, built = folder / "native.c", folder / "native.so"
     code.write_bytes(source)
     command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(code), "-o", str(built), "-lm"]
     failures = []
     for flags in _PROCESSOR_FLAGS:
         try:
-            _run([*command, *flags], folder)
+            _run([*command, *flags], folder, deadline)
             if built.is_file():
                 return built
             failures.append(BuildError("no library, and no complaint"))
@@ -242,19 +290,32 @@ def _build(compiler: list[str], source: bytes, folder: Path) -> Path:
     raise failures[-1]
 
 
-def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
+def _run(command: list[str], folder: Path, deadline: float) -> bytes:
+    """Run a command and return what it prints. End it, and all that it has started, at the deadline."""
     # zig would fill a cache in the home folder. Here the cache is removed with the temporary folder.
     caches = {name: str(folder) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": BUILD_SECONDS}
     environment = {**os.environ, "LC_ALL": "C", **caches}
-    try:
-        done = subprocess.run(command, env=environment, **options)  # noqa: S603, the user's own compiler
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(str(error)) from error
-    if done.returncode != 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()[:3]
-        raise BuildError(" / ".join(lines) or f"exit code {done.returncode} without a word")
-    return done
+    # Files, not pipes: what the command has left behind may hold a pipe open for ever.
+    with open(folder / "output", "w+b") as output, open(folder / "errors", "w+b") as errors:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors}
+        try:
+            process = subprocess.Popen(command, env=environment, process_group=0, **streams)  # noqa: S603, the user's own compiler
+        except OSError as error:
+            raise BuildError(str(error)) from error
+        try:
+            status = process.wait(max(0.0, deadline - time.monotonic()))
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise BuildError(f"not done after {BUILD_SECONDS:g} seconds in all") from None
+            raise
+        output.seek(0)
+        errors.seek(0)
+        if status != 0:
+            lines = errors.read().decode(errors="replace").strip().splitlines()[:3]
+            raise BuildError(" / ".join(lines) or f"exit code {status} without a word")
+        return output.read()
 
 
 def _checksum(content: bytes) -> str:

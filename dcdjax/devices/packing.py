@@ -169,6 +169,7 @@ def _plan_segments(
 def _fill_segments(
     segments: Segments, chosen: tiling.Tiling, strip: tiling.Strip, S: np.ndarray, places: np.ndarray
 ) -> None:
+    """Write the nonzeros of a strip that are outside of tiles into segments, at these places."""
     left, lengths = chosen.outside_tiles(strip)
     columns = chosen.matrix.indices[strip.entries].astype(np.int32, copy=False)[left]
     width = segments.columns.shape[1]
@@ -248,24 +249,43 @@ def share_segments(segments: Segments, num_shares: int) -> list[Segments]:
 
 def stack_segments(several: Sequence[Segments], num_segments: int) -> Segments:
     """Stack segments along a new axis, each padded to `num_segments` by empty ones outside of all parts."""
+    return Segments(
+        parts=np.stack([segments.parts for segments in several]),
+        rows=_pad_and_stack([segments.rows for segments in several], num_segments),
+        columns=_pad_and_stack([segments.columns for segments in several], num_segments),
+        values=_pad_and_stack([segments.values for segments in several], num_segments),
+    )
 
-    def stack(name: str) -> np.ndarray:
-        arrays = [getattr(segments, name) for segments in several]
-        stacked = aligned_empty((len(arrays), num_segments, *arrays[0].shape[1:]), arrays[0].dtype)
-        for place, array in zip(stacked, arrays, strict=True):
-            place[: len(array)] = array
-            place[len(array) :] = 0
-        return stacked
 
-    parts = np.stack([segments.parts for segments in several])
-    return Segments(parts=parts, **{name: stack(name) for name in ("rows", "columns", "values")})
+def _pad_and_stack(arrays: Sequence[Any], length: int) -> np.ndarray:
+    """Stack arrays along a new axis, each padded with zeros to a length."""
+    stacked = aligned_empty((len(arrays), length, *arrays[0].shape[1:]), arrays[0].dtype)
+    for place, array in zip(stacked, arrays, strict=True):
+        place[: len(array)] = array
+        place[len(array) :] = 0
+    return stacked
+
+
+def check_indices(piece: Tiles | Segments, num_rows: int) -> None:
+    """Refuse a piece that names rows which a W of so many rows does not have. The loops over S trust it.
+
+    Raises:
+      ValueError: naming the array and its smallest and largest entry.
+    """
+    size = piece.values.shape[-1] if isinstance(piece, Tiles) else 1
+    bounds = {"rows": num_rows - size, "columns": num_rows - size}
+    if isinstance(piece, Segments):
+        bounds["parts"] = piece.rows.shape[-1]
+        if (np.diff(piece.parts, axis=-1) < 0).any():
+            raise ValueError("S is laid out wrongly: its parts fall")
+    for name, most in bounds.items():
+        array = getattr(piece, name)
+        if array.size and not 0 <= array.min() <= array.max() <= most:
+            raise ValueError(
+                f"S is laid out wrongly: its {name} are {array.min()} to {array.max()}, beyond 0 to {most}"
+            )
 
 
 def _pad(array: Any, length: int) -> np.ndarray:
     # The arrays are as large as S, so a copy is made only if something is missing.
-    if len(array) == length:
-        return array
-    padded = aligned_empty((length, *array.shape[1:]), array.dtype)
-    padded[: len(array)] = array
-    padded[len(array) :] = 0
-    return padded
+    return array if len(array) == length else _pad_and_stack([array], length)[0]

@@ -1,5 +1,6 @@
 """Check S, cut it into tiles and segments, and put them on the devices that share the work."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from jax.typing import DTypeLike
 
 from dcdjax.devices import native, packing, processes, row_split, sharding
 from dcdjax.devices.layout import DEVICE_KINDS, DeviceKind, Layout
+from dcdjax.devices.row_split import RowSplit
 from dcdjax.similarity.similarity import Similarity, from_matrix
 from dcdjax.util.parallel import num_workers
 
@@ -31,8 +33,8 @@ def prepare(
     """Check S, unless it is a `Similarity`, and lay it out on the devices that will share the work.
 
     If the devices belong to several processes, each process keeps the rows of S of its own devices in memory,
-    and copies only these from a memory-mapped file. This says nothing about reading: `similarity.load` reads
-    the whole file in each process to verify its checksum, and `fit` reads all of S to compute its hash.
+    and copies only these from a memory-mapped file. But each process reads the whole file:
+    `similarity.load` to verify its checksum, and `fit` to compute the hash of S.
 
     Args:
       S: a `Similarity`, or anything that `similarity.from_matrix` takes: a scipy sparse matrix or a pair
@@ -53,24 +55,24 @@ def prepare(
       The layout. Pass it to `solve` in place of S as often as needed.
     """
     group = sharding.checked_devices(devices)
-    if _is_split(group, split):
-        return _prepare_split(S, group, num_words=num_words, dtype=dtype)
-    if devices is None:
-        (group,) = _device_groups(group, 1)
-    (layout,) = _prepare_copies(S, [group], num_words=num_words, dtype=dtype)
+    is_split = _is_split(group, split)
+    similarity = checked_similarity(S, num_words)
+    if is_split:
+        return _prepare_split(similarity, group, dtype)
+    (layout,) = _prepare_copies(similarity, _device_groups(group, 1) if devices is None else [group], dtype)
     return layout
 
 
 def prepare_for_starts(
-    S: Any, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any], split: bool | None = None
+    S: Similarity, num_starts: int, *, dtype: DTypeLike, devices: Sequence[Any], split: bool | None = None
 ) -> list[Layout]:
     """Lay S out once for each device if there are enough starts, otherwise once for all devices together.
 
     Devices that do not communicate are faster, but each of them needs memory for all of S.
     """
     if _is_split(devices, split):
-        return [_prepare_split(S, devices, num_words=None, dtype=dtype)]
-    return _prepare_copies(S, _device_groups(devices, num_starts), num_words=None, dtype=dtype)
+        return [_prepare_split(S, devices, dtype)]
+    return _prepare_copies(S, _device_groups(devices, num_starts), dtype)
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,9 @@ def checked_similarity(S: Any, num_words: int | None) -> Similarity:
     return similarity
 
 
-def _prepare_copies(
-    S: Any, groups: list[list[Any]], *, num_words: int | None, dtype: DTypeLike
-) -> list[Layout]:
+def _prepare_copies(S: Similarity, groups: list[list[Any]], dtype: DTypeLike) -> list[Layout]:
     """Cut S once, and put a copy on each group of devices. All groups will work at the same time."""
-    matrix = checked_similarity(S, num_words).matrix
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    matrix, dtype = S.matrix, jax.dtypes.canonicalize_dtype(dtype)
     scale = mean_row_sum(matrix, dtype)
     devices, num_shares = [device for group in groups for device in group], len(groups[0])
     plan = _plan(devices, _num_threads(devices))
@@ -173,16 +172,16 @@ def _prepare_copies(
     return [lay_out(pieces, scale, plan, num_words=matrix.shape[0]) for plan in plans]
 
 
-def _prepare_split(S: Any, devices: Sequence[Any], *, num_words: int | None, dtype: DTypeLike) -> Layout:
+def _prepare_split(S: Similarity, devices: Sequence[Any], dtype: DTypeLike) -> Layout:
     """Split S by the rows of W. Each process takes the rows of its own devices from S, and no others."""
-    S = checked_similarity(S, num_words)
     if S.num_words < len(devices):
         raise ValueError(f"S has {S.num_words} words, fewer than there are devices, {len(devices)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    split = row_split.RowSplit(S.num_words, len(devices))
+    split = RowSplit(S.num_words, len(devices))
     local = sharding.local_devices(devices)
     own = [number for number, device in enumerate(devices) if device in local]
-    rows = {number: S.rows(number, len(devices)) for number in own}
+    # If the matrix is mapped from a file, only these rows are copied.
+    rows = {number: S.matrix[number :: len(devices)] for number in own}
     statistics = np.stack([_row_statistics(share, number, len(devices)) for number, share in rows.items()])
     scale = _checked_scale(processes.allgather(_combine_statistics(statistics)), S.num_words, dtype)
     # All processes run the same program, so all use the smallest number of threads.
@@ -199,17 +198,28 @@ def _prepare_split(S: Any, devices: Sequence[Any], *, num_words: int | None, dty
     return lay_out([shares], scale, plan, num_words=S.num_words, row_split=split)
 
 
-def lay_out(pieces: list[list[Any]], scale: np.ndarray, plan: WorkPlan, **shape: Any) -> Layout:
-    """Put the shares of each piece and the scale on their devices."""
+def lay_out(
+    pieces: list[list[Any]],
+    scale: np.ndarray,
+    plan: WorkPlan,
+    *,
+    num_words: int,
+    row_split: RowSplit | None = None,
+) -> Layout:
+    """Check the shares of each piece, and put them and the scale on their devices."""
     devices = plan.devices
-    with jax.ensure_compile_time_eval():  # also inside of a `jit`
+    num_rows = num_words if row_split is None else row_split.rows_per_device
+    for share in itertools.chain.from_iterable(pieces):
+        packing.check_indices(share, num_rows)
+    with jax.ensure_compile_time_eval():  # so that this also works inside a `jit`
         return Layout(
             pieces=tuple(sharding.stack_shares(shares, devices) for shares in pieces),
             scale=sharding.replicate(scale, devices),
             mesh=sharding.make_mesh(devices),
             kind=plan.kind,
             num_threads=plan.num_threads,
-            **shape,
+            num_words=num_words,
+            row_split=row_split,
         )
 
 

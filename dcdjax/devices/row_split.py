@@ -63,22 +63,14 @@ class RowSplit:
         word = rows % self.rows_per_device * self.num_devices + rows // self.rows_per_device
         return word < self.num_words
 
-    def zero_padding(self, W: Array) -> Array:
-        """Set padding to zero in an array in device order."""
-        return self.fill_padding(W, 0)
-
     def fill_padding(self, W: Array, value: int = 1) -> Array:
-        """Set padding to one in an array in device order, so that each row has a sum to divide by."""
+        """Set padding to a number in an array in device order. Ones give each row a sum to divide by."""
         if self.num_rows == self.num_words:
             return W
         return jnp.where(self.real_rows()[:, None], W, value)
 
-    def zero_local_padding(self, own: Array, device: Array) -> Array:
-        """Set padding to zero in the rows of one device, without another pass over them."""
-        return self.fill_local_padding(own, device, 0)
-
     def fill_local_padding(self, own: Array, device: Array, value: Any) -> Array:
-        """Set padding to a number or a row in the rows of one device."""
+        """Set padding to a number or a row in the rows of one device, without another pass over them."""
         if self.num_rows == self.num_words:
             return own
         is_real = (self.rows_per_device - 1) * self.num_devices + device < self.num_words
@@ -115,21 +107,10 @@ def cut_rounds(
       width: nonzeros of a segment.
       num_parts: parts of a round, for threads.
     """
-    num_own, num_devices = rows.shape[0], split.num_devices
-    holder = (rows.indices % num_devices).astype(np.uint16 if num_devices < 1 << 16 else np.int64)
-    # A stable sort keeps rows and columns in order within a block.
-    order = np.argsort(holder, kind="stable")
-    begins = np.searchsorted(holder[order], np.arange(num_devices + 1))
-    row_of = np.repeat(np.arange(num_own), np.diff(rows.indptr))
     rounds = []
-    for n in range(num_devices):
-        other = (device + n) % num_devices
-        entries = order[begins[other] : begins[other + 1]]
-        lengths = np.bincount(row_of[entries], minlength=split.rows_per_device)
-        block = scipy.sparse.csr_array(
-            (rows.data[entries], rows.indices[entries] // num_devices, np.append(0, np.cumsum(lengths))),
-            shape=(split.rows_per_device, split.rows_per_device),
-        )
+    for n in range(split.num_devices):
+        block: Any = rows[:, (device + n) % split.num_devices :: split.num_devices]
+        block.resize((split.rows_per_device, split.rows_per_device))  # adds the padding
         _, segments = packing.pack(block, divisor=divisor, dtype=dtype, num_parts=num_parts, width=width)
         rounds.append(segments)
     return rounds

@@ -194,8 +194,8 @@ def ring_reduce(
         def one_round(n: Array, carried: Any) -> Any:
             sums, block = carried
             # The next block travels while this one is in use. The last round sends every block back to its
-            # owner, which is wasted; a last round outside of the loop would save that, but hold a second
-            # piece of S.
+            # device, which is not needed. A last round outside of the loop would avoid this, but would
+            # hold a second piece of S in memory.
             arriving = lax.ppermute(block, _AXIS, to_previous)
             piece = jax.tree.map(lambda array: lax.dynamic_index_in_dim(array, n, keepdims=False), split)
             return function(sums, rows, block, piece), arriving

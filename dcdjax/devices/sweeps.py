@@ -56,6 +56,10 @@ def zeros(W: Weights) -> Sweep:
 
 
 def _one_pass(W: Weights, layout: Layout, entries: Entries) -> Sweep:
+    # The loops gather rows of W without a check of their own.
+    num_rows = layout.num_words if layout.row_split is None else layout.row_split.num_rows
+    if W.shape[0] != num_rows:
+        raise ValueError(f"W must have {num_rows} rows as S has them, got {W.shape[0]}")
     if layout.row_split is not None:
         return _ring_sweep(W, layout, entries)
 

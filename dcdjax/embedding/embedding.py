@@ -11,21 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import coherence, display, export, fold_in, lookup, reduction, results, storage
+from dcdjax.embedding import display, export, fold_in, lookup, merging, results, storage, topic_view
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
+from dcdjax.embedding.levels import Level, emphasis, make_levels
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
+from dcdjax.embedding.topic_view import TopicView
 from dcdjax.embedding.word_index import WordIndex
-from dcdjax.util import checks, keys
+from dcdjax.util import checks
 
 # A row whose sum differs from one by more than this was never normalized. float32 sums of 10^4 topics are
 # closer to one.
 _SIMPLEX_TOLERANCE = 1e-3
-# The number of words that name a topic.
-_WORDS_IN_NAME = 5
-# The arrays that can be missing.
-_OPTIONAL = ("word_counts", "margins", "coherence")
+# The arrays that can be missing, with an entry for each word.
+_OPTIONAL = ("word_counts", "margins")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,10 +37,11 @@ class Embedding(GensimNames):
     Attributes:
       words: one word for each row of W.
       W: nonnegative, rows on the simplex.
-      starts: the number of topics of each start in a consensus. By default one start has all topics.
+      starts: the number of columns of each start in a consensus. By default one start has all columns.
+      levels: the topics that are shown: which columns of W make up each topic, and in a second level each
+        subtopic. By default each column is a topic.
       word_counts: how often each word occurs in the corpus.
       margins: the row sums of the counts that the embedding was learned from.
-      coherence: (topics, depth), the coherence of the top words of each topic, from `coherence.npmi`.
       history: what was measured at each step, one row for each start.
       record: where the embedding comes from: corpus, settings, versions, seed, status.
     """
@@ -48,9 +49,9 @@ class Embedding(GensimNames):
     words: tuple[str, ...]
     W: Float[Array, "words topics"]
     starts: tuple[int, ...] = ()
+    levels: tuple[Level, ...] = ()
     word_counts: np.ndarray | None = None
     margins: np.ndarray | None = None
-    coherence: np.ndarray | None = None
     history: Mapping[str, np.ndarray] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,22 +73,27 @@ class Embedding(GensimNames):
             )
         starts = tuple(map(operator.index, self.starts)) or (W.shape[1],)
         if sum(starts) != W.shape[1] or min(starts) < 1:
-            raise ValueError(f"starts must add up to the {W.shape[1]} topics of W, got {starts}")
-        for name, length in zip(_OPTIONAL, (*W.shape[:1] * 2, W.shape[1]), strict=True):
+            raise ValueError(f"starts must add up to the {W.shape[1]} columns of W, got {starts}")
+        levels = tuple(self.levels) or (Level(np.arange(W.shape[1])),)
+        for level in levels:
+            if len(level.groups) != W.shape[1]:
+                raise ValueError(
+                    f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}"
+                )
+        for name in _OPTIONAL:
             value = getattr(self, name)
-            if value is not None and np.shape(value)[:1] != (length,):
-                raise ValueError(f"{name} must have {length} entries, got shape {np.shape(value)}")
-        if self.coherence is not None and np.ndim(self.coherence) != 2:
-            raise ValueError(f"coherence must be (topics, depth), got shape {np.shape(self.coherence)}")
-        for name, value in (("words", words), ("starts", starts), ("W", jnp.asarray(self.W))):
+            if value is not None and np.shape(value) != W.shape[:1]:
+                raise ValueError(f"{name} must have {W.shape[0]} entries, got shape {np.shape(value)}")
+        checked = {"words": words, "starts": starts, "levels": levels, "W": jnp.asarray(self.W)}
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     # --- Content ------------------------------------------------------------------------------------
 
     @property
     def num_topics(self) -> int:
-        """Return the number of columns of W."""
-        return self.W.shape[1]
+        """Return the number of topics that are shown. In a consensus, W has more columns."""
+        return self.levels[0].num_topics
 
     def __len__(self) -> int:
         return len(self.words)
@@ -107,7 +113,9 @@ class Embedding(GensimNames):
     def __repr__(self) -> str:
         corpus = self.record.get("corpus")
         corpus = corpus.get("name") if isinstance(corpus, Mapping) else corpus
-        return f"Embedding({len(self)} words, {self.num_topics} topics{f', of {corpus}' if corpus else ''})"
+        columns = f" of {self.W.shape[1]} columns" if self.W.shape[1] > self.num_topics else ""
+        source = f", learned from {corpus}" if corpus else ""
+        return f"Embedding({len(self)} words, {self.num_topics} topics{columns}{source})"
 
     def _repr_html_(self) -> str:
         return display.embedding_table(self.words, self.num_topics, self.starts, self.record)
@@ -171,36 +179,53 @@ class Embedding(GensimNames):
         found = results.pair_similarity(self.W, self._s, *np.broadcast_arrays(first, second))
         return float(found[0]) if isinstance(a, str) and isinstance(b, str) else found
 
-    def topics(self, k: int = 10) -> list[Topic]:
-        """Return every topic: its weight, its k words with the largest P(word | topic), and its coherence.
+    # --- Topics -------------------------------------------------------------------------------------
 
-        The coherence covers the k words, or fewer if it was computed for fewer; `fit` computes it for 20.
+    def topics(self, k: int = 10, *, subtopics: bool = False) -> ResultList[Topic]:
+        """Return every topic: its weight, its first k words, and their coherence.
+
+        The order is useful: first the topics whose words make sense together and that explain much of the text.
+        Topics without coherence come last; `Topic.junk` marks those whose words hardly ever stand in one
+        passage. The words of a topic are sorted by P(topic | word) times the logarithm of the word's frequency.
+
+        Args:
+          k: the number of words. The coherence covers up to 20 of them.
+          subtopics: return the finer topics of a consensus instead. `Topic.subtopics` says which of them belong
+            to a topic.
+
+        Returns:
+          The topics by number. The number of a topic never changes, also when the model is saved and loaded.
         """
-        k = min(checks.whole("k", k, 1), len(self))
-        return results.topics(self._word_array, self.W, self._s, k, self.coherence)
+        return self._view(subtopics).topics(min(checks.whole("k", k, 1), len(self)))
 
-    def topics_of(self, word: Any, k: int = 5) -> list[TopicShare]:
+    def topics_of(self, word: Any, k: int = 5, *, subtopics: bool = False) -> ResultList[TopicShare]:
         """Return the k topics with the largest P(topic | word), for a word or a row from `fold_in`."""
-        return results.largest_shares(self._single_row(word), checks.whole("k", k, 1), self._topic_names)
+        return self._view(subtopics).largest(self._single_row(word), checks.whole("k", k, 1))
 
-    def explain(self, a: Any, b: Any, k: int | None = None) -> list[TopicShare]:
+    def topic_probabilities(self, *, subtopics: bool = False) -> Float[Array, "words topics"]:
+        """Return P(topic | word) of all words: the columns of W, summed by topic."""
+        return self._view(subtopics).W
+
+    def explain(
+        self, a: Any, b: Any, k: int | None = None, *, subtopics: bool = False
+    ) -> ResultList[TopicShare]:
         """Return the topics that make two words similar, by W_ik W_jk / s_k, the largest first.
 
         Each term is the probability to get from one word to the other through that topic. The terms of all
-        topics sum to `similarity(a, b)`.
+        topics sum to `similarity(a, b)`. A topic of several columns has the sum of their terms.
 
         Args:
           a: a word, or a row such as `fold_in` returns.
           b: the same.
           k: the number of topics; by default all.
+          subtopics: explain by the finer topics of a consensus.
         """
         if _are_rows(a) or _are_rows(b):
             terms = self._single_row(a) * self._single_row(b) / np.asarray(self._s)
         else:
             pair = self._indices([a]), self._indices([b])
             terms = np.asarray(lookup.contributions(self.W, self._s, *pair))[0]
-        k = self.num_topics if k is None else checks.whole("k", k, 1)
-        return results.largest_shares(terms, k, self._topic_names)
+        return self._view(subtopics).largest(terms, None if k is None else checks.whole("k", k, 1))
 
     # --- New words and fewer topics -----------------------------------------------------------------
 
@@ -230,7 +255,7 @@ class Embedding(GensimNames):
         if isinstance(counts, Mapping):
             return self._fold_in_word(counts, weighted, skip_unknown)
         rows = [self._fold_in_word(one, weighted, skip_unknown) for one in counts]
-        return np.stack(rows) if rows else np.zeros((0, self.num_topics), self.W.dtype)
+        return np.stack(rows) if rows else np.zeros((0, self.W.shape[1]), self.W.dtype)
 
     def _fold_in_word(self, counts: Mapping[str, Any], weighted: bool, skip_unknown: bool) -> np.ndarray:
         if not isinstance(counts, Mapping):
@@ -243,35 +268,46 @@ class Embedding(GensimNames):
         values = fold_in.checked_weights(known, values, margins, self.record.get("weighting", {}))
         return fold_in.fold_in(self.W, self._s, self.starts, indices, values)
 
-    def reduce(self, num_topics: int, *, key: Any, counts: Any = None) -> "Embedding":
-        """Return an embedding of the same words with fewer topics: each new topic is a sum of similar ones.
+    def reduce(self, num_topics: int | None = None, *, counts: Any = None) -> "Embedding":
+        """Return an embedding of the same words with fewer columns: each is the sum of similar columns.
 
         The starts of a consensus find nearly the same topics. Their sums are what the starts agree on, and
         need a fraction of the memory and of the time for a query.
 
         Args:
-          num_topics: the number of topics to keep.
-          key: a key from `jax.random.key` for the grouping, or a whole number to make one from.
-          counts: the counts that the embedding was learned from. Without them the coherence of the new topics
-            is not known.
+          num_topics: the number of topics to keep; by default the topics that are shown.
+          counts: the counts that the embedding was learned from. They are needed for the coherence of topics
+            other than those that are shown.
 
         Returns:
-          A new embedding. Its record has the old number of topics as "reduced_from".
+          A new embedding. Its record has the old number of columns as "reduced_from".
         """
-        num_topics = checks.whole("num_topics", num_topics, 1)
-        if num_topics > self.num_topics:
-            raise ValueError(f"num_topics must be at most {self.num_topics}, got {num_topics}")
-        W = reduction.merge_topics(keys.as_key(key)[1], self.W, num_topics=num_topics)
-        topic_coherence = None
-        if counts is not None:
-            rows = {word: row for row, word in enumerate(counts.words)}
-            missing = next((word for word in self.words if word not in rows), None)
-            if missing is not None:
-                raise ValueError(f"counts must have all words of the embedding, {missing!r} is missing")
-            rows = np.array([rows[word] for word in self.words])
-            topic_coherence = coherence.topic_coherence(W, counts.matrix, rows)
-        record = {**self.record, "reduced_from": self.num_topics}
-        return replace(self, W=W, starts=(), coherence=topic_coherence, record=record)
+        num_columns = self.W.shape[1]
+        num_topics = self.num_topics if num_topics is None else checks.whole("num_topics", num_topics, 1)
+        if num_topics > num_columns:
+            raise ValueError(f"num_topics must be at most {num_columns}, got {num_topics}")
+        passages = None if counts is None else self._passages(counts)
+        level = next((one for one in self.levels if one.num_topics == num_topics), None)
+        W = np.asarray(self.W)
+        if level is None:
+            weights = emphasis(self.word_counts, len(self))
+            level = Level(merging.group_columns(W, weights, [num_topics])[0])
+        W = merging.merged(W, level.groups)
+        if passages is not None or level.coherence is None:
+            [level] = make_levels(W, [num_topics], self.word_counts, passages)
+            W = W[:, np.argsort(level.groups)]
+        shown = Level(np.arange(num_topics), level.coherence)
+        record = {**self.record, "reduced_from": num_columns}
+        return replace(self, W=jnp.asarray(W), starts=(), levels=(shown,), record=record)
+
+    def _passages(self, counts: Any) -> Any:
+        rows = {word: row for row, word in enumerate(counts.words)}
+        missing = next((word for word in self.words if word not in rows), None)
+        if missing is not None:
+            raise ValueError(f"counts must have all words of the embedding, {missing!r} is missing")
+        if counts.passages is None:
+            return None
+        return counts.passages[:, [rows[word] for word in self.words]]
 
     # --- Files --------------------------------------------------------------------------------------
 
@@ -281,6 +317,10 @@ class Embedding(GensimNames):
         tensors |= {
             name: np.asarray(getattr(self, name)) for name in _OPTIONAL if getattr(self, name) is not None
         }
+        for number, level in enumerate(self.levels):
+            tensors[f"levels.{number}.groups"] = np.asarray(level.groups, np.int32)
+            if level.coherence is not None:
+                tensors[f"levels.{number}.coherence"] = np.asarray(level.coherence)
         tensors |= {f"history.{name}": np.asarray(values) for name, values in self.history.items()}
         content = {"kind": "embedding", "words": list(self.words), "starts": list(self.starts)}
         storage.save(folder, tensors, {**content, "record": dict(self.record)})
@@ -301,6 +341,7 @@ class Embedding(GensimNames):
                 words=tuple(content["words"]),
                 W=jnp.asarray(tensors["W"]),
                 starts=tuple(content["starts"]),
+                levels=_saved_levels(tensors),
                 history={name.removeprefix("history."): values for name, values in history.items()},
                 record=content["record"],
                 **{name: tensors.get(name) for name in _OPTIONAL},
@@ -314,6 +355,7 @@ class Embedding(GensimNames):
         format: ExportFormat = "word2vec",  # noqa: A002, the usual name
         *,
         scaled: bool = False,
+        topics: bool = False,
     ) -> None:
         """Write the words and vectors for other tools.
 
@@ -323,8 +365,10 @@ class Embedding(GensimNames):
             for an .npz file with `words` and `vectors`, "projector" for the TSV files of the TensorFlow
             embedding projector.
           scaled: write W_ik / sqrt(s_k) instead of W_ik. The dot product of two such vectors is Shat_ij.
+          topics: write P(topic | word) of the topics that are shown, instead of all columns of W.
         """
-        vectors = np.asarray(self.W / jnp.sqrt(self._s)[None, :] if scaled else self.W)
+        W = self.topic_probabilities() if topics else self.W
+        vectors = np.asarray(W / jnp.sqrt(lookup.topic_sizes(W))[None, :] if scaled else W)
         export.write(path, format, self.words, vectors, word_counts=self.word_counts)
 
     # --- Helpers ------------------------------------------------------------------------------------
@@ -338,13 +382,13 @@ class Embedding(GensimNames):
         return lookup.topic_sizes(self.W)
 
     @cached_property
-    def _word_array(self) -> np.ndarray:
-        return np.array(self.words, object)
+    def _views(self) -> tuple[TopicView, ...]:
+        return topic_view.make_views(self.words, self.W, self.levels, self.word_counts)
 
-    @cached_property
-    def _topic_names(self) -> list[tuple[str, ...]]:
-        _, indices = results.top_words(self.W, self._s, min(_WORDS_IN_NAME, len(self)))
-        return [tuple(self.words[index] for index in row) for row in indices.tolist()]
+    def _view(self, subtopics: bool) -> TopicView:
+        if subtopics and len(self.levels) < 2:
+            raise ValueError(f"subtopics: the {self.num_topics} topics of this model have none")
+        return self._views[1 if subtopics else 0]
 
     def _indices(self, words: Any) -> np.ndarray:
         """Return the indices of a word or of a list of words."""
@@ -354,16 +398,16 @@ class Embedding(GensimNames):
         self, queries: np.ndarray, k: int, among: np.ndarray | None = None, rows: np.ndarray | None = None
     ) -> list[ResultList[WordProbability]]:
         found = results.nearest_indices(self.W, self._s, queries, k, among=among, rows=rows)
-        return results.neighbors_as_words(self._word_array, found)
+        return results.neighbors_as_words(self._views[0].words, found)
 
     def _rows(self, words: Any) -> np.ndarray:
         """Return the row of a word, the rows of several words, or the given row or rows after a check."""
         if not _are_rows(words):
             return self[words]
         rows = np.asarray(words, self.W.dtype)
-        if rows.ndim not in (1, 2) or rows.shape[-1] != self.num_topics or not np.isfinite(rows).all():
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.W.shape[1] or not np.isfinite(rows).all():
             raise ValueError(
-                f"words: rows must be finite and have {self.num_topics} topics, got shape {rows.shape}"
+                f"words: rows must be finite and have {self.W.shape[1]} columns, got shape {rows.shape}"
             )
         return rows
 
@@ -372,6 +416,13 @@ class Embedding(GensimNames):
         if row.ndim != 1:
             raise ValueError(f"word must be one word or one row, got {len(row)}")
         return row
+
+
+def _saved_levels(tensors: Mapping[str, np.ndarray]) -> tuple[Level, ...]:
+    levels = []
+    while (groups := tensors.get(f"levels.{len(levels)}.groups")) is not None:
+        levels.append(Level(groups, tensors.get(f"levels.{len(levels)}.coherence")))
+    return tuple(levels)
 
 
 def _are_rows(words: Any) -> bool:

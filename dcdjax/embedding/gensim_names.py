@@ -92,8 +92,8 @@ class GensimNames:
 
     @property
     def vector_size(self) -> int:
-        """Return the number of topics."""
-        return self.num_topics
+        """Return the number of columns of W."""
+        return self.W.shape[1]
 
     def get_vector(self, word: str, norm: bool = False) -> np.ndarray:
         """Return P(topic | word), the row of a word, or the row scaled to length one."""

@@ -115,9 +115,29 @@ def pair_similarity(W: Factor, s: Sizes, first: Pair, second: Pair) -> Float[Arr
 
 
 @partial(jax.jit, static_argnames="k")
-def top_contributions(W: Factor, s: Sizes, first: Pair, second: Pair, *, k: int) -> Ranked:
-    """Find the k topics that add most to Shat_ij for each pair, and what each adds."""
-    return largest(contributions(W, s, first, second), k)
+def top_contributions(
+    W: Factor,
+    s: Sizes,
+    first: Pair,
+    second: Pair,
+    member: Float[Array, "topics fewer"] | None = None,
+    *,
+    k: int,
+) -> Ranked:
+    """Find the k topics that add most to Shat_ij for each pair, and what each adds.
+
+    Args:
+      W: rows on the simplex.
+      s: the column sums of W, from `topic_sizes`.
+      first: a word of each pair.
+      second: the other word of each pair.
+      member: 1 where a column of W belongs to a topic; None if each column is a topic.
+      k: the number of topics.
+    """
+    terms = contributions(W, s, first, second)
+    if member is not None:
+        terms = jnp.matmul(terms, member, precision=lax.Precision.HIGHEST)
+    return largest(terms, k)
 
 
 @partial(jax.jit, static_argnames="k")
@@ -127,9 +147,21 @@ def topics_of_words(W: Factor, *, k: int) -> Ranked:
 
 
 @partial(jax.jit, static_argnames="k")
-def words_of_topics(W: Factor, s: Sizes, *, k: int) -> Ranked:
-    """Find the k words with the largest P(word | topic) = W_ik / s_k for each topic."""
-    return largest((W / s[None, :]).T, k)
+def words_of_topics(W: Factor, s: Sizes, emphasis: Float[Array, " words"], *, k: int) -> Ranked:
+    """Find the k words with the largest emphasis_i W_ik for each topic.
+
+    Args:
+      W: rows on the simplex.
+      s: the column sums of W, from `topic_sizes`.
+      emphasis: as in `levels.emphasis`.
+      k: the number of words.
+
+    Returns:
+      P(word | topic) = W_ik / s_k and the indices of the words.
+    """
+    found = largest((W * emphasis[:, None]).T, k)
+    topics = jnp.arange(W.shape[1], dtype=found.indices.dtype)
+    return Ranked(values=W[found.indices, topics[:, None]] / s[:, None], indices=found.indices)
 
 
 @jax.jit

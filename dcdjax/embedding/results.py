@@ -33,20 +33,22 @@ class WordProbability(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic and its most probable words."""
+    """A topic and its first words."""
 
     number: int
-    weight: float  # P(topic), the mean of P(topic | word) over all words
-    coherence: float | None  # mean NPMI of all pairs of these words; None if the counts are not known
+    weight: float  # the share of the text that the topic explains, P(topic)
+    coherence: float | None  # mean NPMI of all pairs of these words; None if the passages are not known
     words: tuple[WordProbability, ...]  # with P(word | topic)
+    subtopics: tuple[int, ...] = ()  # the numbers of its parts
+    junk: bool = False  # its words hardly ever stand in one passage
 
 
 class TopicShare(NamedTuple):
     """The part of one topic in a word, or in the similarity of two words."""
 
-    topic: int
+    number: int
     probability: float
-    words: tuple[str, ...]  # the most probable words of the topic
+    words: tuple[str, ...]  # the first words of the topic
 
 
 class Neighbors(NamedTuple):
@@ -140,12 +142,27 @@ def pair_similarity(W: Factor, s: Sizes, first: np.ndarray, second: np.ndarray) 
 
 
 def top_contributions(
-    W: Factor, s: Sizes, first: np.ndarray, second: np.ndarray, k: int
+    W: Factor, s: Sizes, first: np.ndarray, second: np.ndarray, groups: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k largest W_ik W_jk / s_k of each pair, and their topics, each as (pairs, k)."""
+    """Return the k topics that add most to Shat_ij of each pair, and what each adds.
+
+    Args:
+      W: rows on the simplex.
+      s: the column sums of W, from `lookup.topic_sizes`.
+      first: a word index of each pair.
+      second: the other word index of each pair.
+      groups: the topic of each column of W, as in `levels.Level`.
+      k: the number of topics.
+
+    Returns:
+      The sums of W_ik W_jk / s_k over the columns of a topic, and the topics, each as (pairs, k).
+    """
     values, topics = np.empty((first.size, k), W.dtype), np.empty((first.size, k), np.int32)
+    member = None
+    if (groups != np.arange(groups.size)).any():
+        member = (groups[:, None] == np.arange(groups.max() + 1)).astype(W.dtype)
     for part, size, pairs in _pair_batches(W.shape[0], first, second):
-        found = lookup.top_contributions(W, s, *pairs, k=k)
+        found = lookup.top_contributions(W, s, *pairs, member, k=k)
         values[part], topics[part] = (np.asarray(array)[:size] for array in found)
     return values, topics
 
@@ -163,43 +180,22 @@ def _pair_batches(
         yield part, size, [np.pad(indices[part], padding) for indices in (first, second)]
 
 
-def top_words(W: Factor, s: Sizes, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k largest P(word | topic) of each topic, and the word indices, each as (topics, k)."""
+def top_words(W: Factor, s: Sizes, emphasis: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first k words of each topic, see `levels.emphasis`.
+
+    Returns:
+      P(word | topic) and the word indices, each as (topics, k).
+    """
     num_words, num_topics = W.shape
     num_results = min(next_power_of_two(max(k, _MIN_RESULTS)), num_words)
     batch = max(1, MAX_SCORES // num_words)
+    emphasis = emphasis.astype(W.dtype)
     found = [
-        lookup.words_of_topics(W[:, start : start + batch], s[start : start + batch], k=num_results)
+        lookup.words_of_topics(W[:, start : start + batch], s[start : start + batch], emphasis, k=num_results)
         for start in range(0, num_topics, batch)
     ]
     probabilities, indices = (np.concatenate(parts)[:, :k] for parts in zip(*found, strict=True))
     return probabilities, indices
-
-
-def topics(words: np.ndarray, W: Factor, s: Sizes, k: int, coherence: np.ndarray | None) -> list[Topic]:
-    """Describe every topic by its k most probable words.
-
-    Args:
-      words: all words, as an array of objects.
-      W: rows on the simplex.
-      s: the column sums of W, from `lookup.topic_sizes`.
-      k: the number of words of each topic.
-      coherence: (topics, depth), from `coherence.npmi`, or None if it is not known.
-    """
-    num_words, num_topics = W.shape
-    values: list[float | None] = [None] * num_topics
-    if coherence is not None:
-        column = coherence[:, min(k, coherence.shape[1]) - 1]
-        values = [None if np.isnan(value) else float(value) for value in column]
-    found = neighbors_as_words(words, Neighbors(*top_words(W, s, k), np.full(num_topics, k)))
-    weights = (np.asarray(s, np.float64) / num_words).tolist()
-    return [Topic(n, weights[n], values[n], tuple(found[n])) for n in range(num_topics)]
-
-
-def largest_shares(terms: np.ndarray, k: int, topic_names: Sequence[tuple[str, ...]]) -> list[TopicShare]:
-    """Return the k topics with the largest terms, and the words that name each topic."""
-    order = np.argsort(-terms, kind="stable")[:k].tolist()
-    return [TopicShare(topic, float(terms[topic]), topic_names[topic]) for topic in order]
 
 
 def next_power_of_two(size: int) -> int:

@@ -50,7 +50,7 @@ def read_analogies(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, st
             [name] = checked_words(place, [line[1:].strip()], 1, "a section's name")
             section = questions.setdefault(name, [])
         elif section is None:
-            raise ValueError(f"{place}: a line ': name' must open a section before {line!r}")
+            raise ValueError(f"{place}: a line ': name' must begin a section before {line!r}")
         else:
             section.append(checked_words(place, line.split(), 4, "four words"))
     if not any(questions.values()):
@@ -75,7 +75,7 @@ def read_categories(path: str | os.PathLike[str]) -> dict[str, str]:
         fields = [field.strip() for field in line.split("\t" if "\t" in line else ",")]
         word, category = checked_words(place, fields, 2, "word, category")
         if word in categories:
-            raise ValueError(f"{place}: {word!r} stands there more than once")
+            raise ValueError(f"{place}: {word!r} occurs more than once")
         categories[word] = category
     if not categories:
         raise ValueError(f"{os.fspath(path)}: it holds no words")
@@ -99,17 +99,17 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
 def checked_words(place: str, fields: Sequence[Any], count: int, expected: str) -> tuple[str, ...]:
     """Return the fields if they are as many strings as expected, none of them empty."""
     if len(fields) != count:
-        raise ValueError(f"{place}: {len(fields)} fields where {expected} should be: {fields!r}")
+        raise ValueError(f"{place}: expected {expected}, got {len(fields)} fields: {fields!r}")
     for field in fields:
         if not isinstance(field, str) or not field:
-            raise ValueError(f"{place}: {field!r} is no word, {expected} should be there")
+            raise ValueError(f"{place}: {field!r} is not a word; expected {expected}")
     return tuple(fields)
 
 
 def checked_pair(place: str, fields: Sequence[Any]) -> tuple[str, str, float]:
     """Return the fields if they are two words and a finite number."""
     if len(fields) != 3:
-        raise ValueError(f"{place}: {len(fields)} fields where word, word, score should be: {fields!r}")
+        raise ValueError(f"{place}: expected word, word, score, got {len(fields)} fields: {fields!r}")
     first, second = checked_words(place, fields[:2], 2, "word, word, score")
     score = _number(fields[2])
     if score is None or not math.isfinite(score):

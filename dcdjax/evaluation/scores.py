@@ -238,8 +238,8 @@ def _answers(table: Vectors, num_words: int, asked: np.ndarray, method: str) -> 
             scores /= 2
         elif method == "multiply":
             np.maximum(scores, 0, out=scores)
-            # Most of Shat is near 0, and a word divided by that would win. Its rows have mean 1/N: chance.
-            # With that added, all scores below chance divide about alike. A row's mean suits any scale.
+            # Most entries of Shat are near 0, and dividing by them would make any word win. So add the mean
+            # of the row to the divisor: for Shat it is 1/N, the probability by chance.
             floors = scores.mean(axis=1)
             floors[floors == 0] = 1
         for n, (a, b, c) in enumerate(places.reshape(batch.shape)):
@@ -251,12 +251,12 @@ def _answers(table: Vectors, num_words: int, asked: np.ndarray, method: str) -> 
             best = total.argmax()
             if total[best] > -np.inf:
                 answers[start + n] = best
-        del scores  # before the next ones are made, to save memory
+        del scores  # free the memory before the next batch
     return answers
 
 
 def _comparable(table: Vectors, rows: Any, dtype: Any = None) -> np.ndarray:
-    """Return rows whose dot products are the scores, in their own dtype or in the given one."""
+    """Return rows whose dot products are the scores, in their own dtype unless another is asked for."""
     vectors = table.vectors[rows].astype(dtype or table.vectors.dtype, copy=False)
     return unit_rows(vectors) if table.scores == "cosine" else vectors
 

@@ -1,4 +1,4 @@
-"""Turn any model of words into a table of vectors with a way to compare them."""
+"""Turn any model of words into a table of vectors, and say how vectors are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,9 @@ class Vectors:
         finite = np.isfinite(vectors).all(axis=1)
         if words and not finite.all():
             n = int(finite.argmin())
-            raise ValueError(f"vectors: row {n} ({words[n]!r}) is not finite ({int((~finite).sum())} such)")
+            raise ValueError(
+                f"vectors: row {n} ({words[n]!r}) is not finite ({int((~finite).sum())} in total)"
+            )
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)
 
@@ -76,7 +78,7 @@ def as_vectors(model: Any) -> Vectors:
             "model must be a Vectors, an embedding (words, W), gensim's KeyedVectors, a pair (words, matrix) "
             f"or a mapping of words to vectors, got {type(model).__name__}"
         )
-    # A string stays one, and is refused. A tuple would hold its letters.
+    # A string stays a string, which is refused. As a tuple it would pass for a list of letters.
     words = cast(Any, words if isinstance(words, str) else tuple(words))
     return Vectors(words, _real_matrix("vectors", vectors), scores)
 

@@ -2,19 +2,39 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from dcdjax.devices import processes
 from dcdjax.fitting.checkpoint_files import CheckpointFolder, CheckpointWarning
 from dcdjax.solvers.full_batch import State
-from dcdjax.solvers.result import History, Solution
+from dcdjax.solvers.result import History, Solution, Status
+from dcdjax.util.store import Stored
 from dcdjax.util.warn import warn
 
 _VECTORS = "vectors"
 Result = TypeVar("Result", State, Solution)
+
+
+class Expected(NamedTuple):
+    """State what a run saves, so that a file with anything else is not used.
+
+    Attributes:
+      num_words: N.
+      num_topics: the number of topics of each start.
+      num_dimensions: the dimensions of the spectral vectors.
+      max_steps: the steps that a history has room for.
+      dtype: the dtype of W.
+    """
+
+    num_words: int
+    num_topics: Sequence[int]
+    num_dimensions: int
+    max_steps: int
+    dtype: np.dtype
 
 
 class Checkpoint:
@@ -103,11 +123,15 @@ class Checkpoint:
         folder: CheckpointFolder, number: int, result: Any, kind: str, *, keep_previous: bool = True
     ) -> None:
         info = {"kind": kind, "start": number, "num_steps": int(result.num_steps)}
-        folder.save(f"start{number:04d}", _to_tensors(result), info, keep_previous=keep_previous)
+        folder.save(_name(number), _to_tensors(result), info, keep_previous=keep_previous)
 
 
 def open_checkpoint(
-    folder: CheckpointFolder | None, every: float, run: Mapping[str, Any], environment: Mapping[str, Any]
+    folder: CheckpointFolder | None,
+    every: float,
+    run: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    expected: Expected,
 ) -> Checkpoint:
     """Load what the folder holds of a run. The first process loads it and sends it to the others.
 
@@ -116,6 +140,7 @@ def open_checkpoint(
       every: seconds between saves.
       run: as in `CheckpointFolder.load`.
       environment: as in `CheckpointFolder.load`.
+      expected: what the run saves.
 
     Raises:
       CheckpointError: if the folder holds another run.
@@ -125,7 +150,7 @@ def open_checkpoint(
         assert folder is not None
         return {
             f"{part.content.get('kind', _VECTORS)}/{part.content.get('start', 0)}/{name}": array
-            for part in folder.load(run, environment).values()
+            for part in folder.load(run, environment, partial(_check, expected)).values()
             for name, array in part.tensors.items()
         }
 
@@ -133,6 +158,66 @@ def open_checkpoint(
     if processes.count() > 1:
         tensors = processes.broadcast(tensors or {})
     return Checkpoint(folder, every, tensors)
+
+
+def _check(expected: Expected, part: str, stored: Stored) -> None:
+    """Refuse a part of a checkpoint that `Checkpoint.save` would not have written in this run."""
+    tensors, info = stored
+    if part == _VECTORS and not info:
+        _check_arrays(tensors, {_VECTORS: (expected.dtype, (expected.num_words, expected.num_dimensions))})
+        return
+    kind, number = info.get("kind"), info.get("start")
+    if (
+        kind not in ("finished", "under_way")
+        or type(number) is not int
+        or not 0 <= number < len(expected.num_topics)
+    ):
+        raise ValueError(f"it says it is of the kind {kind!r}, of start {number!r}")
+    if part != _name(number):
+        raise ValueError(f"it is of start {number}, which its name does not say")
+    dtype, W_shape = expected.dtype, (expected.num_words, expected.num_topics[number])
+    if kind == "finished" and "W" in tensors and not len(tensors["W"]):
+        W_shape = (0, W_shape[1])  # only the best W is kept
+    arrays = {
+        "W": (dtype, W_shape),
+        "objective": (dtype, ()),
+        "status": (np.dtype(np.int32), ()),
+        "num_steps": (np.dtype(np.int32), ()),
+        **{f"history.{name}": (dtype, (expected.max_steps + 1,)) for name in History._fields},
+    }
+    if kind == "under_way":
+        arrays |= {"ZW": (dtype, W_shape), "refused": (np.dtype(bool), ())}
+    status = int(tensors["status"]) if "status" in tensors and tensors["status"].size == 1 else None
+    # A pass over S that was not finite has left its ZW. No step follows.
+    _check_arrays(tensors, arrays, any_number=() if status != Status.NONFINITE else ("ZW",))
+    if status not in list(Status) or not 0 <= int(tensors["num_steps"]) <= expected.max_steps:
+        raise ValueError(f"it has the status {status} after {tensors['num_steps']} steps")
+
+
+def _check_arrays(
+    tensors: Mapping[str, np.ndarray],
+    expected: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
+    any_number: Sequence[str] = (),
+) -> None:
+    """Refuse other names, dtypes or shapes than those expected, and weights that are no weights."""
+    if set(tensors) != set(expected):
+        raise ValueError(f"it holds the arrays {sorted(tensors)}, not {sorted(expected)}")
+    for name, (dtype, shape) in expected.items():
+        array = tensors[name]
+        if array.dtype != dtype or array.shape != shape:
+            raise ValueError(f"its {name} is {array.dtype} {array.shape}, not {dtype} {shape}")
+        least = {_VECTORS: -np.inf, "W": 0.0, "ZW": 0.0}.get(name)
+        if least is None or name in any_number:
+            continue
+        # With a NaN, minimum and maximum are NaN.
+        if array.size and not (
+            np.isfinite(array.min()) and np.isfinite(array.max()) and array.min() >= least
+        ):
+            raise ValueError(f"its {name} has entries that are negative or not finite")
+
+
+def _name(number: int) -> str:
+    return f"start{number:04d}"
 
 
 def _to_tensors(result: Any) -> dict[str, np.ndarray]:

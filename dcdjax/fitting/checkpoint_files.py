@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,18 @@ class CheckpointFolder:
                 f"checkpoint folder {self.path}: nothing can be written there ({error.strerror or error})"
             ) from error
 
-    def load(self, run: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, store.Stored]:
+    def load(
+        self,
+        run: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        check: Callable[[str, store.Stored], None] | None = None,
+    ) -> dict[str, store.Stored]:
         """Return the newest undamaged file of each part, and warn about each damaged file.
 
         Args:
           run: the settings and data that the result depends on. They tell one run from another.
           environment: what else is saved with each part for information, such as versions. It may change.
+          check: raises ValueError if a part is not what the run saves. Its file is then a damaged one.
 
         Raises:
           CheckpointError: if the folder holds parts of another run. The message names all that differs.
@@ -81,13 +87,18 @@ class CheckpointFolder:
         for part, paths in self._paths().items():
             for number in sorted(paths, reverse=True):
                 try:
-                    tensors, content = store.read(paths[number], kind=_KIND)
-                    saved_run, info = content["run"], content["info"]
-                except (OSError, ValueError, LookupError) as error:
+                    stored, saved_run = self._read(paths[number])
+                    # A file of another run is refused, not damaged.
+                    self._check_run(saved_run)
+                    if check is not None:
+                        with store.name_in_errors(paths[number]):
+                            check(part, stored)
+                except CheckpointError:
+                    raise
+                except (OSError, ValueError) as error:
                     warn(f"checkpoint file is damaged and not used: {error}", CheckpointWarning)
                     continue
-                self._check_run(saved_run)
-                found[part] = store.Stored(tensors, info)
+                found[part] = stored
                 self._newest[part] = paths[number]
                 break
         return found
@@ -128,6 +139,16 @@ class CheckpointFolder:
     def __exit__(self, *_: object) -> None:
         """Unlock the folder."""
         self._lock.close()
+
+    @staticmethod
+    def _read(path: Path) -> tuple[store.Stored, dict[str, Any]]:
+        """Return what a file holds, and which run it says it belongs to."""
+        tensors, content = store.read(path, kind=_KIND)
+        with store.name_in_errors(path):
+            for name in ("run", "info"):
+                if not isinstance(content.get(name), dict):
+                    raise ValueError(f"its entry {name!r} is no record")
+            return store.Stored(tensors, content["info"]), content["run"]
 
     def _paths(self) -> defaultdict[str, dict[int, Path]]:
         """Return the files of each part by their number. The newest has the largest."""

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dcdjax.devices.layout import Layout
-from dcdjax.embedding import reduction
-from dcdjax.embedding.coherence import topic_coherence
+from dcdjax.embedding import merging
 from dcdjax.embedding.embedding import Embedding
+from dcdjax.embedding.levels import Level, make_levels
 from dcdjax.fitting import smoothing
 from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.options import Combine
@@ -76,9 +76,8 @@ def factors(
     This is all of "finishing" but its last part, `make_embedding`.
     """
     share = None
-    if pseudocount and inputs.counts is not None:
-        word_counts = inputs.counts.vocabulary.counts[inputs.S.kept]
-        share = smoothing.shares(word_counts, pseudocount).astype(layout.scale.dtype)
+    if pseudocount and inputs.S.origin is not None:
+        share = smoothing.shares(inputs.S.origin.word_counts, pseudocount).astype(layout.scale.dtype)
         share = layout.to_devices(share)
     found = []
     for number, solution in enumerate(solutions):
@@ -98,33 +97,43 @@ def make_embedding(
     inputs: Inputs,
     factors: list[np.ndarray],
     combine: Combine,
-    key: jax.Array,
+    shown: tuple[int, int],
     finished: list[Solution],
     record: dict[str, Any],
 ) -> Embedding:
-    """Make the embedding whose Shat is the mean of the Shat of all factors."""
-    num_topics = [W.shape[1] for W in factors]
+    """Make the embedding whose Shat is the mean of the Shat of all factors.
+
+    Args:
+      inputs: S and where it comes from.
+      factors: W of each start.
+      combine: "reduced" merges the columns of several factors.
+      shown: as how many topics and subtopics a consensus is shown.
+      finished: the solutions, whose histories are kept.
+      record: where the embedding comes from.
+    """
     W = np.concatenate(factors, axis=1)
     W /= np.asarray(len(factors), W.dtype)
-    if combine == "reduced" and len(factors) > 1:
-        num_topics = num_topics[:1]
-        # The starts used the first two of these keys.
-        grouping_key = jax.random.split(key, 3)[2]
+    starts = [factor.shape[1] for factor in factors]
+    origin = inputs.S.origin
+    word_counts, passages = (None, None) if origin is None else (origin.word_counts, origin.passages)
+    numbers = sorted(set(shown)) if len(factors) > 1 else [W.shape[1]]
+    if combine == "reduced":
+        numbers = numbers[:1]
+    levels = make_levels(W, numbers, word_counts, passages)
+    if len(factors) > 1 and combine == "reduced":
         record = {**record, "reduced_from": W.shape[1]}
-        W = reduction.merge_topics(grouping_key, jnp.asarray(W), num_topics=num_topics[0])
-    W = jnp.asarray(W)
-    counts, kept = inputs.counts, inputs.S.kept
-    margins = word_counts = coherence = None
-    if counts is not None:
-        margins, word_counts = counts.matrix.sum(axis=1)[kept], counts.vocabulary.counts[kept]
-        coherence = topic_coherence(W, counts.matrix, kept)
+        W, starts = merging.merged(W, levels[0].groups), numbers
+        levels = (Level(np.arange(numbers[0]), levels[0].coherence),)
+    elif len(factors) == 1:  # the columns in the order of the topics
+        W = W[:, np.argsort(levels[0].groups)]
+        levels = (Level(np.arange(W.shape[1]), levels[0].coherence),)
     return Embedding(
         words=inputs.words,
-        W=W,
-        starts=tuple(num_topics),
+        W=jnp.asarray(W),
+        starts=tuple(starts),
+        levels=levels,
         word_counts=word_counts,
-        margins=margins,
-        coherence=coherence,
+        margins=None if origin is None else origin.margins,
         history=_stack([solution.history for solution in finished]),
         record=record,
     )

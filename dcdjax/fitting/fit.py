@@ -19,10 +19,11 @@ from dcdjax.devices.layout import Layout
 from dcdjax.devices.preparation import prepare_for_starts
 from dcdjax.embedding.embedding import Embedding
 from dcdjax.fitting import combination, presets, provenance, scheduler
-from dcdjax.fitting.checkpoint import Checkpoint, open_checkpoint
+from dcdjax.fitting import inputs as inputs_of_fit
+from dcdjax.fitting.checkpoint import Checkpoint, Expected, open_checkpoint
 from dcdjax.fitting.checkpoint_files import CheckpointFolder
 from dcdjax.fitting.combination import NotConvergedWarning
-from dcdjax.fitting.inputs import Inputs, is_matrix, read_corpus, read_matrix
+from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.options import Combine, Options, Start, check_dtype, check_options
 from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
@@ -137,7 +138,7 @@ def fit(
       'cup'
     """
     began = time.perf_counter()
-    source_is_matrix = is_matrix(source)
+    source_is_matrix = inputs_of_fit.is_matrix(source)
     options = check_options(
         preset,
         {
@@ -148,7 +149,7 @@ def fit(
         {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent},
         counting,
         combine=combine,
-        source_is_matrix=source_is_matrix,
+        counts_are_known=not source_is_matrix or getattr(source, "origin", None) is not None,
     )  # fmt: skip
     dtype = check_dtype(dtype)
     devices = sharding.checked_devices(devices)
@@ -164,9 +165,7 @@ def fit(
         folder = None
         if checkpoint is not None:
             folder = processes.run_on_first(lambda: stack.enter_context(CheckpointFolder(checkpoint)))
-        inputs = (
-            read_matrix(source, words, options) if source_is_matrix else read_corpus(source, options, tell)
-        )
+        inputs = inputs_of_fit.read(source, words, options, tell)
         topics_of_starts, settings = _plan(inputs, options, dtype)
         run = _identity(inputs, settings, key)
         where = {"devices": [device.id for device in devices], "split": split}
@@ -174,7 +173,14 @@ def fit(
         saved = None
         if checkpoint is not None:
             environment = {"num_devices": len(devices), "versions": provenance.versions()}
-            saved = open_checkpoint(folder, checkpoint_every, run, environment)
+            expected = Expected(
+                num_words=len(inputs.words),
+                num_topics=topics_of_starts,
+                num_dimensions=initialize.num_dimensions(max(topics_of_starts)),
+                max_steps=options.solver["max_steps"],
+                dtype=np.dtype(dtype),
+            )
+            saved = open_checkpoint(folder, checkpoint_every, run, environment, expected)
         num_starts = len(topics_of_starts)
         tell("starting", 0, 2, "parts")
         layouts = prepare_for_starts(inputs.S, num_starts, dtype=dtype, devices=devices, split=split)
@@ -194,7 +200,8 @@ def fit(
             seconds = round(time.perf_counter() - began, 3)
             record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
             record |= _environment(layouts)
-            embedding = combination.make_embedding(inputs, factors, combine, key, finished, record)
+            shown = presets.shown_topics(topics_of_starts, options.num_topics is not None)
+            embedding = combination.make_embedding(inputs, factors, combine, shown, finished, record)
         tell("finishing", len(used) + 1, len(used) + 1, "parts")
     return embedding
 
@@ -208,7 +215,8 @@ def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict
     num_words = len(inputs.words)
     numbers = options.num_topics
     if numbers is None:
-        numbers = presets.num_topics(num_words, options.combine == "consensus" and inputs.counts is not None)
+        several = options.combine == "consensus" and inputs.S.origin is not None
+        numbers = presets.num_topics(num_words, options.preset, several)
     shown = numbers[0] if len(numbers) == 1 else list(numbers)
     if max(numbers) > num_words:
         raise ValueError(f"num_topics={shown}, but there are only {num_words} words")

@@ -15,22 +15,25 @@ from dcdjax.similarity import Similarity
 from dcdjax.text import cooccurrence
 from dcdjax.text.cooccurrence import Counts
 from dcdjax.util.progress import Progress
+from dcdjax.util.warn import warn
+
+
+class PresetWarning(UserWarning):
+    """Warn that counts were made with other options than those of the preset."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """S and its origin.
+    """S and where it comes from.
 
     Attributes:
       S: the similarity matrix to solve for.
       words: the words of its rows.
-      counts: the counts that S was made from, or None.
       record: corpus, settings and hash, as JSON values.
     """
 
     S: Similarity
     words: tuple[str, ...]
-    counts: Counts | None
     record: dict[str, Any]
 
 
@@ -46,45 +49,53 @@ def is_matrix(source: Any) -> bool:
     )
 
 
-def read_matrix(source: Any, words: Sequence[str] | None, options: Options) -> Inputs:
-    """Take S as it is; refuse options of counting and weighting, which would have no effect."""
-    _refuse({**options.counting, **options.given_weights}, "S itself")
-    if isinstance(source, Similarity) and words is not None:
-        raise ValueError("words: a Similarity has its own words")
-    S = source if isinstance(source, Similarity) else similarity.from_matrix(source, words=words)
-    names = S.words or tuple(map(str, S.kept.tolist()))
-    record = {"corpus": {"name": None, "sha256": None}, "settings": {}}
-    return Inputs(S, names, None, {**record, "S": provenance.of_matrix(S.matrix, names)})
+def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progress) -> Inputs:
+    """Make S from the source: count a corpus, weight counts, and take S as it is.
 
+    Each way from the same corpus, with the same options, leads to the same S.
 
-def read_corpus(source: Any, options: Options, tell: Progress) -> Inputs:
-    """Count a corpus, unless the source is counts, and weight the counts."""
-    if isinstance(source, Counts):
-        _refuse(options.counting, "counts")
-        counts, corpus = source, {"name": None, "sha256": None}
+    Raises:
+      ValueError: for an option of a step that was done before, which would have no effect.
+    """
+    corpus = {"name": None, "sha256": None}
+    if is_matrix(source):
+        _refuse({**options.counting, **options.given_weights}, "S itself")
+        if isinstance(source, Similarity) and words is not None:
+            raise ValueError("words: a Similarity has its own words")
+        S = source if isinstance(source, Similarity) else similarity.from_matrix(source, words=words)
     else:
-        corpus = provenance.of_corpus(source, tell)
-        counting = {**presets.counting(options.preset), **options.counting}
-        counts = cooccurrence.count(source, **counting, progress=tell)
-    num_pairs, weights = counts.matrix.nnz, options.weights
-    tell("weighting", 0, num_pairs, "pairs")
-    S = similarity.from_counts(counts, **weights, drop_isolated=True)
-    assert S.words is not None
-    record = {
-        "corpus": {**corpus, "num_tokens": int(counts.vocabulary.num_tokens)},
-        "S": provenance.of_matrix(S.matrix, S.words),
-        "settings": {"counting": counts.settings},
-        "weighting": {**weights, "log_sum": _log_sum(counts, weights["context_exponent"])},
-    }
-    tell("weighting", num_pairs, num_pairs, "pairs")
-    return Inputs(S, S.words, counts, record)
+        if isinstance(source, Counts):
+            _refuse(options.counting, "counts")
+            counts = source
+        else:
+            corpus = provenance.of_corpus(source, tell)
+            counting = {**presets.counting(options.preset), **options.counting}
+            counts = cooccurrence.count(source, **counting, progress=tell)
+        num_pairs = counts.matrix.nnz
+        tell("weighting", 0, num_pairs, "pairs")
+        S = similarity.from_counts(counts, **options.weights, drop_isolated=True)
+    names = S.words or tuple(map(str, S.kept.tolist()))
+    record: dict[str, Any] = {"corpus": corpus, "S": provenance.of_matrix(S.matrix, names), "settings": {}}
+    if S.origin is not None:
+        _warn_of_other_counting(options.preset, S.origin.counting)
+        record["corpus"] = {**corpus, "num_tokens": S.origin.num_tokens}
+        record["settings"] = {"counting": dict(S.origin.counting)}
+        record["weighting"] = dict(S.origin.weighting)
+    tell("weighting", S.matrix.nnz, S.matrix.nnz, "pairs")
+    return Inputs(S, names, record)
+
+
+def _warn_of_other_counting(preset: str, counting: Mapping[str, Any]) -> None:
+    """Warn if a preset was asked for whose counting differs from that of the counts at hand."""
+    if preset == "default":
+        return
+    expected = {name: presets.counting(preset)[name] for name in ("window", "distance_weighting")}
+    if any(counting.get(name) != value for name, value in expected.items()):
+        shown = ", ".join(f"{name}={counting.get(name)!r}" for name in expected)
+        wanted = ", ".join(f"{name}={value!r}" for name, value in expected.items())
+        warn(f"preset={preset!r} counts with {wanted}, but these counts have {shown}", PresetWarning)
 
 
 def _refuse(options: Mapping[str, Any], source: str) -> None:
     if options:
         raise ValueError(f"{min(options)} is an option of making S from a corpus, but the source is {source}")
-
-
-def _log_sum(counts: Counts, context_exponent: float) -> float:
-    margins = counts.matrix.sum(axis=1)
-    return float(np.logaddexp.reduce(context_exponent * np.log(margins[margins > 0])))

@@ -53,7 +53,7 @@ def check_options(
     counting: Mapping[str, Any],
     *,
     combine: Combine,
-    source_is_matrix: bool,
+    counts_are_known: bool,
 ) -> Options:
     """Check all options and fill in the defaults of the preset.
 
@@ -63,12 +63,12 @@ def check_options(
       ppmi: the options of PPMI; None where the user gave nothing.
       counting: the options of `count` that the user gave.
       combine: how several starts become one embedding.
-      source_is_matrix: whether the source is S itself.
+      counts_are_known: whether S is made from counts, or was.
 
     Raises:
       ValueError, TypeError: naming the option.
     """
-    settings = presets.settings(preset, chosen, source_is_matrix=source_is_matrix)
+    settings = presets.settings(preset, chosen, counts_are_known=counts_are_known)
     num_topics, restarts = settings["num_topics"], settings["restarts"]
     max_steps = checks.whole("max_steps", settings["max_steps"], 1)
     restarts = None if restarts is None else checks.whole("restarts", restarts, 1)
@@ -82,8 +82,8 @@ def check_options(
         raise ValueError(f"tol must be finite, got {tol}")
     if not 0 <= smoothing < np.inf:
         raise ValueError(f"smoothing must be finite and not negative, got {smoothing}")
-    if smoothing and source_is_matrix:
-        raise ValueError("smoothing needs the word counts of a corpus, but the source is S itself")
+    if smoothing and not counts_are_known:
+        raise ValueError("smoothing needs the word counts of a corpus, but S was not made from counts")
     solver = arguments.checked_options(settings["step"], tol, max_steps, settings["over_relaxation"])
     given_ppmi = {name: value for name, value in ppmi.items() if value is not None}
     given_weighting = {} if chosen["weighting"] is None else {"weighting": chosen["weighting"]}

@@ -169,7 +169,7 @@ def minimize_on_simplex(A: Weights, plus: Float[Array, "#words topics"]) -> Weig
     return on_simplex(A / (poles + row_root(A, poles)))
 
 
-# --- Around a step ----------------------------------------------------------------------------------
+# --- After a step -----------------------------------------------------------------------------------
 
 
 def on_simplex(W: Float[Array, "*batch words topics"]) -> Float[Array, "*batch words topics"]:
@@ -267,7 +267,7 @@ def objective(W: Weights, S_idx: Indices, S_val: Values) -> Float[Array, ""]:
       >>> import jax.numpy as jnp
       >>> from dcdjax import objective
       >>> S_idx = jnp.array([[0, 1], [1, 0]])
-      >>> W = jnp.full((2, 1), 1.0)  # one topic: Shat is 1 / 2 everywhere
+      >>> W = jnp.full((2, 1), 1.0)  # one topic: Shat is 1 / 2 for each pair
       >>> round(float(objective(W, S_idx, jnp.ones(2))), 4)  # 2 log 2
       1.3863
     """
@@ -322,6 +322,6 @@ def check_shapes(W: Array, S_idx: Array, S_val: Array) -> None:
     if S_idx.ndim != 2 or S_idx.shape[1] != 2 or not jnp.issubdtype(S_idx.dtype, jnp.integer):
         raise ValueError(f"S_idx must be integers (nonzeros, 2), got {S_idx.dtype} {S_idx.shape}")
     if S_val.shape != S_idx.shape[:1]:
-        raise ValueError(f"S_val must be ({S_idx.shape[0]},) as S_idx has it, got shape {S_val.shape}")
+        raise ValueError(f"S_val must be ({S_idx.shape[0]},) to match S_idx, got shape {S_val.shape}")
     if S_val.shape[0] == 0:
         raise ValueError("S_val is empty: S has no nonzero")

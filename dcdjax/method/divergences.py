@@ -32,8 +32,8 @@ _POINTS = 2.0 ** np.arange(-20, 4)
 
 def kl(S: Any, Shat: Any) -> Array:
     """Return the paper's divergence, S log(S / Shat) - S + Shat."""
-    some = jnp.where(S > 0, S, 1)
-    return jnp.where(S > 0, some * jnp.log(some / Shat), 0) - S + Shat
+    positive_S = jnp.where(S > 0, S, 1)
+    return jnp.where(S > 0, positive_S * jnp.log(positive_S / Shat), 0) - S + Shat
 
 
 def squared(S: ArrayLike, Shat: ArrayLike) -> Array:
@@ -67,14 +67,14 @@ def alpha(order: float) -> Divergence:
     if order == 1:
         return kl
 
-    def of_order(S: ArrayLike, Shat: ArrayLike) -> Array:
+    def divergence(S: ArrayLike, Shat: ArrayLike) -> Array:
         S, Shat = jnp.asarray(S), jnp.asarray(Shat)
-        some = jnp.where(S > 0, S, 1)
+        positive_S = jnp.where(S > 0, S, 1)
         # S^a Shat^(1-a) - S in a form that does not cancel near a = 1.
-        grown = some * jnp.expm1((1 - order) * jnp.log(Shat / some))
-        return jnp.where(S > 0, grown / (order * (order - 1)), 0) + (Shat - S) / order
+        difference = positive_S * jnp.expm1((1 - order) * jnp.log(Shat / positive_S))
+        return jnp.where(S > 0, difference / (order * (order - 1)), 0) + (Shat - S) / order
 
-    return of_order
+    return divergence
 
 
 class OverZeros(NamedTuple):
@@ -132,19 +132,19 @@ def over_zeros(divergence: Divergence) -> OverZeros:
 def entries(divergence: Divergence, zeros: OverZeros) -> decomposition.Entries:
     """Return the function of (S, Shat) that a sweep needs: (-f', -f) for f = d(S, Shat) - d(0, Shat)."""
 
-    def of(S: Array, Shat: Array) -> tuple[Array, Array]:
-        some = jnp.where(S > 0, S, 1)
+    def z_and_terms(S: Array, Shat: Array) -> tuple[Array, Array]:
+        positive_S = jnp.where(S > 0, S, 1)
 
-        def beyond(Shat: Array) -> Array:
-            return divergence(some, Shat) - (zeros.linear + zeros.square * Shat) * Shat
+        def beyond_zero(Shat: Array) -> Array:
+            return divergence(positive_S, Shat) - (zeros.linear + zeros.square * Shat) * Shat
 
-        value, slope = jax.jvp(beyond, (Shat,), (jnp.ones_like(Shat),))
+        value, slope = jax.jvp(beyond_zero, (Shat,), (jnp.ones_like(Shat),))
         return jnp.where(S > 0, -slope, 0), jnp.where(S > 0, -value, 0)
 
-    return of
+    return z_and_terms
 
 
-def squares(W: Weights) -> Float[Array, ""]:
+def sum_of_squares(W: Weights) -> Float[Array, ""]:
     """Return sum_ij Shat_ij^2 over all N x N cells, from the r x r matrix W'W."""
     gram = jnp.matmul(W.T, W, precision=lax.Precision.HIGHEST)
     s = jnp.sum(W, axis=0)
@@ -152,10 +152,10 @@ def squares(W: Weights) -> Float[Array, ""]:
     return jnp.sum((gram / s[:, None]) * (gram / s[None, :]))
 
 
-def cells(zeros: OverZeros, W: Weights) -> Float[Array, ""]:
-    """Return b sum Shat + c sum Shat^2, the divergence from an S that is zero everywhere."""
+def from_zeros(zeros: OverZeros, W: Weights) -> Float[Array, ""]:
+    """Return b sum Shat + c sum Shat^2, the divergence of Shat from an S of zeros."""
     linear = zeros.linear * jnp.sum(W)
-    return linear + zeros.square * squares(W) if zeros.square else linear
+    return linear + zeros.square * sum_of_squares(W) if zeros.square else linear
 
 
 def total(divergence: Divergence, W: Weights, S_idx: Indices, S_val: Values) -> Float[Array, ""]:
@@ -173,4 +173,4 @@ def total(divergence: Divergence, W: Weights, S_idx: Indices, S_val: Values) -> 
     decomposition.check_shapes(W, S_idx, S_val)
     zeros = over_zeros(divergence)
     swept = decomposition.sweep(W, S_idx, S_val, entries(divergence, zeros))
-    return cells(zeros, W) - swept.log_likelihood
+    return from_zeros(zeros, W) - swept.log_likelihood

@@ -18,29 +18,30 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from dcdjax.method import decomposition
 from dcdjax.method.decomposition import Sums, Weights
 
-# b, in words: a topic with fewer words is as good as gone. Among values from 0.1 to 3, only 3 pruned little.
+# b, in words: a topic with fewer words has nearly died out. Among values from 0.1 to 3, only 3 pruned little.
 _FEW_WORDS = 0.3
 
 
 class Prior(NamedTuple):
     """Hold the parameters of the priors; None if a prior is not used."""
 
-    concentration: Float[Array, " steps"] | None  # alpha of each step; later steps use the last one
-    relevance: Float[Array, ""] | None  # rho
+    concentration: Float[Array, " steps"] | None = None  # alpha of each step; later steps use the last one
+    relevance: Float[Array, ""] | None = None  # rho
 
 
-def checked(
-    concentration: ArrayLike | Sequence[float], relevance: ArrayLike, dtype: np.dtype
-) -> Prior | None:
-    """Check the parameters of the priors; return None if neither prior is used."""
+NO_PRIOR = Prior()
+
+
+def checked(concentration: ArrayLike | Sequence[float], relevance: ArrayLike, dtype: np.dtype) -> Prior:
+    """Check the parameters of the priors, and leave out those that change nothing."""
     for name, value, most in (("concentration", concentration, 1), ("relevance", relevance, 0)):
         if np.ndim(value) > most or np.size(value) == 0:
-            kind = "a number or some, one for each step" if most else "one number"
+            kind = "one number, or one for each step" if most else "one number"
             raise ValueError(f"{name} must be {kind}, got shape {np.shape(value)}")
         if not isinstance(value, Tracer):
             numbers = np.atleast_1d(np.asarray(value, np.float64))
@@ -49,21 +50,19 @@ def checked(
             if wrong.any():
                 least = "positive" if most else "nonnegative"
                 raise ValueError(f"{name} must be {least} and finite, got {numbers[wrong][0]}")
-    flat = not isinstance(concentration, Tracer) and bool(np.all(np.asarray(concentration) == 1))
-    free = not isinstance(relevance, Tracer) and bool(np.asarray(relevance) == 0)
-    if flat and free:
-        return None
-    # They go by way of the host, so that they are bound to no device.
+    is_flat = not isinstance(concentration, Tracer) and bool(np.all(np.asarray(concentration) == 1))
+    is_free = not isinstance(relevance, Tracer) and bool(np.asarray(relevance) == 0)
+    # Made on the host, so that they are bound to no device.
     alpha, rho = (x if isinstance(x, Tracer) else np.asarray(x) for x in (concentration, relevance))
     return Prior(
-        concentration=None if flat else jnp.atleast_1d(jnp.asarray(alpha, dtype)),
-        relevance=None if free else jnp.asarray(rho, dtype),
+        concentration=None if is_flat else jnp.atleast_1d(jnp.asarray(alpha, dtype)),
+        relevance=None if is_free else jnp.asarray(rho, dtype),
     )
 
 
-def num_annealed(prior: Prior | None) -> int:
+def num_annealed(prior: Prior) -> int:
     """Return how many steps have a concentration of their own. Later steps use the last one."""
-    return 0 if prior is None or prior.concentration is None else prior.concentration.shape[0]
+    return 0 if prior.concentration is None else prior.concentration.shape[0]
 
 
 def pseudocount(prior: Prior, step: Int[Array, ""], num_topics: int) -> Float[Array, ""] | None:
@@ -74,27 +73,19 @@ def pseudocount(prior: Prior, step: Int[Array, ""], num_topics: int) -> Float[Ar
     return (prior.concentration[jnp.minimum(step, last)] - 1) / num_topics
 
 
-def penalty(
-    prior: Prior,
-    step: Int[Array, ""],
-    W: Weights,
-    held: Bool[Array, " words"] | None = None,
-    num_words: int | None = None,
-) -> Float[Array, ""]:
+def penalty(prior: Prior, step: Int[Array, ""], W: Weights, num_words: int | None = None) -> Float[Array, ""]:
     """Return what the priors add to the objective, for an S with a mean row sum of one.
 
     Args:
       prior: the parameters.
       step: the number of the step, which selects the concentration.
-      W: positive, rows on the simplex.
-      held: which rows are words. The default is all.
+      W: positive, rows on the simplex. Rows of zeros are padding and add nothing.
       num_words: how many rows are words. The default is all.
     """
     total = jnp.zeros((), W.dtype)
     extra = pseudocount(prior, step, W.shape[1])
     if extra is not None:
-        logs = jnp.log(W if held is None else jnp.where(held[:, None], W, 1))
-        total -= extra * jnp.sum(logs)
+        total -= extra * jnp.sum(jnp.log(jnp.where(W == 0, 1, W)))
     if prior.relevance is not None:
         s = jnp.sum(W, axis=0)
         total += prior.relevance * (num_words or W.shape[0]) * jnp.sum(jnp.log1p(s / _FEW_WORDS))
@@ -111,7 +102,7 @@ def add_relevance(prior: Prior, sums: Sums, num_words: int) -> Sums:
 def exact_step(sums: Sums, extra: Float[Array, ""] | None, W: Weights, ZW: Weights) -> Weights:
     """Take the exact step with a pseudocount: minimize the majorizer of objective and prior on the simplex.
 
-    Without a pseudocount, take that of `decomposition`.
+    If the pseudocount `extra` is None, this is the exact step of `decomposition`.
 
     W_ik <- (A_ik + max(extra, 0)) / (plus_k + max(-extra, 0) / W_ik + lam_i)
     """

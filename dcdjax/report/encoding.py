@@ -84,5 +84,4 @@ def _smallest_type(array: np.ndarray) -> np.ndarray:
     """Convert whole numbers to the smallest unsigned type that holds them."""
     if array.dtype.kind != "i":
         return array
-    most = array.max(initial=0)
-    return array.astype(np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32)
+    return array.astype(np.min_scalar_type(array.max(initial=0)))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dcdjax.embedding import lookup, results
+from dcdjax.embedding import levels, lookup, results
 from dcdjax.embedding.embedding import Embedding
 from dcdjax.report import encoding
 from dcdjax.util import checks, files
@@ -110,14 +110,15 @@ def page(
     title = title.encode(errors="replace").decode()  # a file name can have bytes that are not text
     shown = _most_frequent(embedding, max_words)
     s = lookup.topic_sizes(embedding.W)
-    content, arrays = _topic_data(embedding, s, shown)
+    W = embedding.topic_probabilities()
+    content, arrays = _topic_data(embedding, W, shown)
     with ExitStack() as stack:
-        arrays |= _word_data(embedding, s, shown, num_neighbors, as_progress(progress, stack))
+        arrays |= _word_data(embedding, W, s, shown, num_neighbors, as_progress(progress, stack))
     content |= {
         "title": title,
         "num_shown": shown.size,
         "num_words": len(embedding),
-        "starts": list(embedding.starts),
+        "starts": [embedding.num_topics],
         "log_steps": encoding.LOG_STEPS,
         "min_share": encoding.MIN_SHARE,
         "curves": _curves(embedding.history),
@@ -134,7 +135,7 @@ def _most_frequent(embedding: Embedding, max_words: int) -> np.ndarray:
 
 
 def _word_data(
-    embedding: Embedding, s: Any, shown: np.ndarray, num_neighbors: int, report_progress: Progress
+    embedding: Embedding, W: Any, s: Any, shown: np.ndarray, num_neighbors: int, report_progress: Progress
 ) -> dict[str, np.ndarray]:
     """Collect the neighbors of each shown word, the topics that explain them, and the word's own topics."""
     among = None
@@ -149,7 +150,7 @@ def _word_data(
         parts.append(_neighbor_data(embedding, s, shown, queries, found))
     report_progress("neighbors", shown.size, shown.size, "words")
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    own = lookup.topics_of_words(embedding.W[shown], k=min(_TOPICS_OF_WORD, embedding.num_topics))
+    own = lookup.topics_of_words(W[shown], k=min(_TOPICS_OF_WORD, embedding.num_topics))
     arrays["word_topics"] = np.asarray(own.indices)
     arrays["word_topic_codes"], arrays["word_topic_largest"] = encoding.log_codes(
         np.asarray(own.values, np.float64)
@@ -173,6 +174,7 @@ def _neighbor_data(
         s,
         np.broadcast_to(queries, indices.shape).ravel(),
         indices.ravel(),
+        embedding.levels[0].groups,
         min(_TOPICS_OF_NEIGHBOR, embedding.num_topics),
     )
     shape = *indices.shape, terms.shape[1]
@@ -188,19 +190,21 @@ def _neighbor_data(
 
 
 def _topic_data(
-    embedding: Embedding, s: Any, shown: np.ndarray
+    embedding: Embedding, W: Any, shown: np.ndarray
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Collect the top words, weight, coherence and similar topics of each topic, and the words of the page.
 
     The words of the page are the shown words, and after them words that only name topics.
     """
     topics = embedding.topics(_WORDS_OF_COHERENCE)
-    probabilities, top_words = results.top_words(embedding.W, s, min(_WORDS_OF_TOPIC, len(embedding)))
+    weights = levels.emphasis(embedding.word_counts, len(embedding))
+    sizes = lookup.topic_sizes(W)
+    probabilities, top_words = results.top_words(W, sizes, weights, min(_WORDS_OF_TOPIC, len(embedding)))
     named = np.concatenate([shown, np.setdiff1d(top_words, shown)])
     position = np.empty(len(embedding), np.int64)
     position[named] = np.arange(named.size)
     top_words = position[top_words]
-    similarity = np.array(lookup.topic_similarity(embedding.W), np.float64)
+    similarity = np.array(lookup.topic_similarity(W), np.float64)
     np.fill_diagonal(similarity, -np.inf)
     num_similar = min(_SIMILAR_TOPICS, len(topics) - 1)
     similar = np.argsort(-similarity, axis=1, kind="stable")[:, :num_similar]
@@ -212,11 +216,11 @@ def _topic_data(
         "similar_topics": similar,
         "topic_similarity": np.clip(similarity, 0, 1).astype(np.float32),
     }
-    # The page opens with a word of the most coherent topic.
-    best = max(topics, key=lambda one: (one.coherence is not None, one.coherence or 0.0, one.weight))
+    # The page opens with a word of the first topic, which is the most useful one.
+    best = topics[0]
     content = {
         "words": [embedding.words[index] for index in named.tolist()],
-        "coherence": None if embedding.coherence is None else [topic.coherence for topic in topics],
+        "coherence": None if embedding.levels[0].coherence is None else [topic.coherence for topic in topics],
         "first_word": next((word for word in top_words[best.number].tolist() if word < shown.size), 0),
     }
     return content, arrays

@@ -108,7 +108,7 @@ def _checked_points(points: Any, metric: str) -> np.ndarray:
         raise ValueError(f"points must be real numbers, got {points.dtype}") from None
     bad = ~np.isfinite(points).all(axis=1)
     if bad.any():
-        raise ValueError(f"points[{bad.argmax()}] is not finite ({int(bad.sum())} such rows in all)")
+        raise ValueError(f"points[{bad.argmax()}] is not finite ({int(bad.sum())} in total)")
     if metric == "euclidean":
         # Scaling by a power of two is exact, and then no square overflows.
         return np.ldexp(points, -np.frexp(np.abs(points).max(initial=0.0))[1])

@@ -5,13 +5,14 @@ S is symmetric and nonnegative, and every word has a neighbor.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from dcdjax.similarity import matrix_market, neighbor_graph
+from dcdjax.similarity import matrix_market, neighbor_graph, origin
+from dcdjax.similarity.origin import Origin
 from dcdjax.similarity.weighting import add_self_similarity, apply_weighting, describe_word, drop_diagonal
 from dcdjax.util import checks, matrix_checks, matrix_files, store
 from dcdjax.util.warn import warn
@@ -27,6 +28,8 @@ class Similarity:
       words: words of the remaining rows, if known.
       num_symmetrized: number of entries of the input that differed from their mirror image.
       num_dropped: number of isolated words that were dropped.
+      origin: what is known of the counts that S was made from; None if S was not made by `from_counts` from
+        the result of `count`.
     """
 
     matrix: scipy.sparse.csr_array
@@ -34,23 +37,24 @@ class Similarity:
     words: tuple[str, ...] | None = None
     num_symmetrized: int = 0
     num_dropped: int = 0
+    origin: Origin | None = None
 
     @property
     def num_words(self) -> int:
         """Return N, the number of words."""
         return self.matrix.shape[0]
 
-    def rows(self, first: int, step: int) -> scipy.sparse.csr_array:
-        """Return rows first, first + step, ... If the matrix is mapped from a file, only these are read."""
-        return self.matrix[first::step]
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the similarity matrix S and its words to one safetensors file. `load` reads it back.
 
         A crash leaves the old file or the new one, never a part of a file.
         """
-        settings = {"num_symmetrized": self.num_symmetrized, "num_dropped": self.num_dropped}
-        matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="similarity", kept=self.kept)
+        settings: dict[str, Any] = {"num_symmetrized": self.num_symmetrized, "num_dropped": self.num_dropped}
+        arrays = {"kept": self.kept}
+        if self.origin is not None:
+            settings["origin"] = self.origin.to_settings()
+            arrays |= self.origin.to_arrays()
+        matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="similarity", **arrays)
 
 
 @checks.suggest_names
@@ -98,7 +102,7 @@ def from_counts(
     weighting: str = "ppmi",
     context_exponent: float = 0.75,
     shift: float = 0.0,
-    frequency_exponent: float = 0.0,
+    frequency_exponent: float = 0.15,
     keep_diagonal: bool = True,
     self_similarity: float = 0.0,
     drop_isolated: bool = False,
@@ -115,7 +119,7 @@ def from_counts(
       context_exponent: PPMI only, usually 0.75; 1 is plain PPMI. Smaller values lower pairs of rare words.
       shift: PPMI only, subtracted from each value; log k corresponds to k negative samples. Larger values
         keep fewer pairs.
-      frequency_exponent: PPMI only, usually 0. Larger values raise pairs of frequent words.
+      frequency_exponent: PPMI only; 0 is plain PPMI. Larger values raise pairs of frequent words.
       keep_diagonal: False drops the diagonal before weighting, also from the margins.
       self_similarity: share of each word's counts that is added to the diagonal before weighting. "sinkhorn"
         needs some (0.01) if rare words have only a frequent word as a neighbor, as in most texts.
@@ -153,9 +157,22 @@ def from_counts(
         matrix = drop_diagonal(matrix)
     if self_similarity:
         matrix = add_self_similarity(matrix, self_similarity)
+    margins = matrix.sum(axis=1)
     ppmi = {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent}
     matrix = apply_weighting(matrix, weighting, **ppmi, words=words)
-    return _connected(matrix, words, drop_isolated)
+    S = _connected(matrix, words, drop_isolated)
+    if not hasattr(counts, "vocabulary"):
+        return S
+    log_sum = float(np.logaddexp.reduce(context_exponent * np.log(margins[margins > 0])))
+    source = Origin(
+        word_counts=counts.vocabulary.counts[S.kept],
+        margins=margins[S.kept],
+        num_tokens=int(counts.vocabulary.num_tokens),
+        passages=None if counts.passages is None else counts.passages[:, S.kept],
+        counting=counts.settings,
+        weighting={"weighting": weighting, **ppmi, "log_sum": log_sum},
+    )
+    return replace(S, origin=source)
 
 
 @checks.suggest_names
@@ -228,7 +245,8 @@ def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
     Args:
       path: path of the file.
       mapped: leave the matrix in the file and map it from there, for a process that needs only some of its
-        rows. The SHA-256 of the file is checked. The symmetry of S is not: it was checked before the save.
+        rows. The file is read several times to check it, but no copy is made. The symmetry of S is checked by
+        one product with a vector only.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -237,7 +255,9 @@ def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
     stored = matrix_files.load_matrix(path, kind="similarity", mapped=mapped)
     with store.name_in_errors(path):
         matrix = stored.matrix
-        if not mapped:
+        if mapped:
+            matrix_checks.check_mapped("S", matrix)
+        else:
             matrix, _ = matrix_checks.symmetric("S", matrix_checks.canonical("S", matrix))
         words = checks.checked_words(stored.words, matrix.shape[0])
         kept, settings = stored.arrays["kept"], stored.settings
@@ -246,7 +266,8 @@ def load(path: str | os.PathLike[str], *, mapped: bool = False) -> Similarity:
         if (np.diff(matrix.indptr) == 0).any():
             raise ValueError("it has words without neighbors")
         changes = {name: int(settings[name]) for name in ("num_symmetrized", "num_dropped")}
-        return Similarity(matrix, kept, words, **changes)
+        source = origin.from_saved(stored.arrays, settings.get("origin", {}), matrix.shape[0])
+        return Similarity(matrix, kept, words, **changes, origin=source)
 
 
 def mapped(path: str | os.PathLike[str]) -> Similarity:
@@ -263,7 +284,7 @@ def _connected(
     num_isolated, kept = int(isolated.sum()), np.flatnonzero(~isolated)
     if num_isolated and not drop_isolated:
         raise ValueError(
-            f"S: {describe_word(int(isolated.argmax()), words)} has no nonzero ({num_isolated} such in all): "
+            f"S: {describe_word(int(isolated.argmax()), words)} has no nonzero ({num_isolated} in total): "
             "a word without neighbors cannot be learned; drop_isolated=True drops such words"
         )
     if num_isolated:

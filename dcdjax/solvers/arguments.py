@@ -35,10 +35,10 @@ def checked_options(step: Step, tol: ArrayLike, max_steps: int, over_relaxation:
 
 def checked_prior(
     concentration: ArrayLike | Sequence[float], relevance: ArrayLike, step: Step, dtype: Any
-) -> Prior | None:
-    """Check the priors; return None if there is none."""
+) -> Prior:
+    """Check the parameters of the priors, and that the steps can use them."""
     prior = priors.checked(concentration, relevance, dtype)
-    if prior is not None and step != "exact":
+    if step != "exact" and any(part is not None for part in prior):
         name = "relevance" if prior.concentration is None else "concentration"
         raise ValueError(f"{name} needs step='exact', got {step!r}")
     return prior
@@ -69,7 +69,7 @@ def checked_start(W: ArrayLike, name: str, *, batched: bool, on_host: bool = Fal
         if bad.size:
             at = tuple(int(n) for n in bad[0])
             raise ValueError(
-                f"{name}{list(at)} = {start[at]} is not a finite, positive number ({len(bad)} such in all)"
+                f"{name}{list(at)} = {start[at]} is not a finite, positive number ({len(bad)} in total)"
             )
     return start
 
@@ -80,7 +80,9 @@ def checked_problem(
     """Check a start, and lay S out on devices."""
     name = "W_batch" if batched else "W"
     if isinstance(S, Layout) and not (devices is None and split is None):
-        raise ValueError(f"{'split' if devices is None else 'devices'}: S is a layout, prepared for its own")
+        raise ValueError(
+            f"{'split' if devices is None else 'devices'}: S is a layout, which already has its own"
+        )
     on_host = S.row_split is not None if isinstance(S, Layout) else split or jax.process_count() > 1
     start = checked_start(W, name, batched=batched, on_host=bool(on_host))
     num_words = start.shape[-2]
@@ -92,7 +94,7 @@ def checked_problem(
         S_val, scale = decomposition.normalize(S_val.astype(start.dtype), num_words)
         layout = Layout(pieces=(Nonzeros(S_idx=S_idx, S_val=S_val),), scale=scale, num_words=num_words)
     else:
-        # While JAX traces, nobody knows on which devices W is.
+        # While JAX traces, the devices of W are not known.
         if isinstance(start, Tracer) and devices is None:
             devices = jax.local_devices()[:1]
         layout = prepare(S, num_words=num_words, dtype=start.dtype, devices=devices, split=split)
@@ -109,12 +111,12 @@ def check_match(name: str, W: Array, S: Layout, *, made: str) -> None:
 
 
 def as_scalar(number: ArrayLike, W: Array) -> Float[Array, ""]:
-    """Return a number in the dtype of W. It goes by way of the host, so that it is bound to no device."""
+    """Return a number in the dtype of W, made on the host, so that it is bound to no device."""
     return jnp.asarray(number if isinstance(number, Tracer) else np.asarray(number), W.dtype)
 
 
 def move_to_start(solution: Solution, W: Any, S: Layout) -> Solution:
-    """Move a solution from the devices of S to the device of the start, if that was on a single one."""
+    """Move a solution from the devices of S to the device of the start, if the start was on one device."""
     if (
         isinstance(solution.W, Tracer)
         or not isinstance(W, jax.Array)

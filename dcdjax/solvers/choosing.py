@@ -63,13 +63,12 @@ def alpha(
     C_idx, C_val = _counts(held_out, start.shape[0])
     losses, best = {}, None
     for order, divergence in family.items():
-        found = gradient.solve(start, batches, key=key, divergence=divergence, **options)
-        losses[order] = float(decomposition.objective(found.W, C_idx, C_val))
-        if best is None or losses[order] < losses[best[0]]:
-            best = order, found
+        solution = gradient.solve(start, batches, key=key, divergence=divergence, **options)
+        losses[order] = float(decomposition.objective(solution.W, C_idx, C_val))
+        if best is None or losses[order] < losses[best.order]:
+            best = Choice(order, losses, solution)
     assert best is not None
-    order, solution = best
-    return Choice(order, losses, arguments.move_to_start(solution, W, batches.stacked))
+    return best._replace(solution=arguments.move_to_start(best.solution, W, batches.stacked))
 
 
 def _counts(held_out: Any, num_words: int) -> tuple[np.ndarray, np.ndarray]:

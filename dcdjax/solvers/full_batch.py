@@ -1,7 +1,7 @@
 """Minimize the objective from a start W, with one pass over all of S for each step.
 
-`solve` runs one start, `solve_restarts` a batch of starts. Both are compositions of `begin`, `advance` and
-`finish`, which may be called one by one to report or save between steps; the result is the same to the bit.
+`solve` runs one start, `solve_restarts` a batch of starts. Both call `begin`, `advance` and `finish`. These
+may be called one by one to report or save between steps; the result is the same to the bit.
 """
 
 from collections.abc import Sequence
@@ -19,25 +19,25 @@ from dcdjax.devices import native, sharding, sweeps
 from dcdjax.devices.layout import Layout
 from dcdjax.method import decomposition, priors
 from dcdjax.method.decomposition import Weights
-from dcdjax.method.priors import Prior
+from dcdjax.method.priors import NO_PRIOR, Prior
 from dcdjax.solvers import arguments, loop
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.loop import Report
 from dcdjax.solvers.result import History, Solution, Status
 from dcdjax.util import checks
 
-# An over-relaxed step is refused if the objective rose by more than this many rounding errors of
-# itself: a sum of millions of terms is no more exact than that.
+# An over-relaxed step is refused if the objective rose by more than this many of its rounding errors. A sum
+# of millions of terms is not more exact than that.
 _OBJECTIVE_NOISE = 8
 
 
 class State(NamedTuple):
-    """Hold W with what a pass over S told about it. Objectives are those of the scaled S."""
+    """Hold W and the results of a pass over S with it. Objectives are those of the scaled S."""
 
     W: Weights
     ZW: Weights
     objective: Float[Array, ""]
-    refused: Bool[Array, ""]  # whether the last over-relaxed step was; then the next step is the exact one
+    refused: Bool[Array, ""]  # whether the last over-relaxed step was refused; then the next step is exact
     status: Int[Array, ""]
     num_steps: Int[Array, ""]
     history: History
@@ -138,13 +138,11 @@ def solve_restarts(
     return _run_on_devices(start, layout, tol, prior, **options)
 
 
-def _run_on_devices(
-    W: Array, layout: Layout, tol: ArrayLike, prior: Prior | None, **options: Any
-) -> Solution:
+def _run_on_devices(W: Array, layout: Layout, tol: ArrayLike, prior: Prior, **options: Any) -> Solution:
     """Run on the devices of S, and move the solution to where W was."""
     axis_of_words = W.ndim - 2
     traced = isinstance(W, Tracer) or isinstance(layout.scale, Tracer)
-    # If neither is traced, something else may be, such as tol.
+    # Even if neither is traced, another argument may be, such as tol.
     with nullcontext() if traced else jax.ensure_compile_time_eval():
         start = layout.to_devices(W, axis_of_words)
     with nullcontext() if traced else sharding.override_mesh(layout.mesh):
@@ -162,7 +160,7 @@ def run(
     W: Float[Array, "*restarts words topics"],
     layout: Layout,
     tol: Float[Array, ""] | float,
-    prior: Prior | None = None,
+    prior: Prior = NO_PRIOR,
     *,
     step: Step,
     max_steps: int,
@@ -187,7 +185,7 @@ def begin(
     max_steps: int,
     step: Step,
     over_relaxation: float,
-    prior: Prior | None = None,
+    prior: Prior = NO_PRIOR,
 ) -> State:
     """Return the state before the first step. This takes one pass over S.
 
@@ -195,9 +193,9 @@ def begin(
     """
     if step == "exact" or over_relaxation != 1:
         W = _on_simplex(W, layout)
-    W = _blank(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), layout)
+    W = layout.fill_padding(jnp.maximum(W, decomposition.smallest_weight(W.dtype)), 0)
     ZW, log_likelihood = _sweep(W, layout, jnp.array(True))
-    objective = _penalized(-log_likelihood, W, layout, prior, jnp.int32(0))
+    objective = priors.penalty(prior, jnp.int32(0), W, layout.num_words) - log_likelihood
     report = Report(
         objective=objective,
         change=jnp.full((), jnp.nan, W.dtype),
@@ -218,7 +216,7 @@ def advance(
     tol: Float[Array, ""] | float,
     step: Step,
     over_relaxation: float,
-    prior: Prior | None = None,
+    prior: Prior = NO_PRIOR,
 ) -> State:
     """Take steps until the state has `until` of them, W has converged or a value is not finite."""
 
@@ -228,7 +226,7 @@ def advance(
         W = _next_weights(state, layout, plain, step, over_relaxation, prior)
         ZW, log_likelihood = _sweep(W, layout, loop.is_running(state))
         change = jnp.linalg.norm(W - state.W) / jnp.linalg.norm(state.W)
-        objective = _penalized(-log_likelihood, W, layout, prior, state.num_steps)
+        objective = priors.penalty(prior, state.num_steps, W, layout.num_words) - log_likelihood
         finite = jnp.isfinite(objective) & jnp.isfinite(change)
         before = _objective_before(state, layout, prior)
         noise = _OBJECTIVE_NOISE * jnp.finfo(W.dtype).eps * jnp.abs(before)
@@ -237,7 +235,7 @@ def advance(
 
         new, old = (W, ZW, objective, change), (state.W, state.ZW, before, jnp.zeros_like(change))
         W, ZW, objective, change = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new, old)
-        # While the concentration is annealed, W may rest where a later concentration would not let it.
+        # While the concentration is annealed, a small change means nothing: the next one moves W again.
         annealed = state.num_steps + 1 >= priors.num_annealed(prior)
         converged = accepted & (change <= tol) & annealed
         status = jnp.where(converged, Status.CONVERGED.value, Status.RUNNING.value)
@@ -250,12 +248,12 @@ def advance(
 
 @partial(jax.jit, static_argnames="step")
 def finish(state: State, layout: Layout, *, step: Step) -> Solution:
-    """Return the solution that a state has reached, in the units of the S that was given."""
+    """Return the solution that a state has reached, in the units of the original S."""
     objective = state.objective
     if step == "relaxed":
-        # Rows that sum to two double Shat and lower the objective for nothing; only on the simplex can
-        # it be compared, between restarts or with the exact step. This takes one more pass over S.
-        W = _blank(_on_simplex(state.W, layout), layout)
+        # Rows that sum to two double Shat, which lowers the objective without a better fit. So compute it on
+        # the simplex, to compare restarts and steps. This takes one more pass over S.
+        W = layout.fill_padding(_on_simplex(state.W, layout), 0)
         objective = -_sweep(W, layout, jnp.array(True)).log_likelihood
     return loop.finish(state, state.W, objective, layout.scale)
 
@@ -263,16 +261,16 @@ def finish(state: State, layout: Layout, *, step: Step) -> Solution:
 def _sweep(W: Weights, layout: Layout, wanted: Bool[Array, ""]) -> decomposition.Sweep:
     """Pass over S, or return zeros if the result is not wanted."""
 
-    # Under vmap one restart after the other, each on all devices: the rows of W that two of them gather
-    # would not fit into the cache together. So a restart that has finished, which vmap's while_loop takes
-    # along until the last one is done, can leave its sweep out.
+    # Under vmap, restarts pass over S one after the other, each on all devices, because the gathered rows of
+    # two restarts do not fit into the cache. The while_loop also steps restarts that have finished, until the
+    # last one is done. Their passes are skipped here.
     @jax.custom_batching.sequential_vmap
     def one(W: Array, wanted: Array, *leaves: Array) -> decomposition.Sweep:
         layout = jax.tree.unflatten(structure, leaves)
         return lax.cond(wanted, lambda W: sweeps.sweep(W, layout), sweeps.zeros, W)
 
-    # Array by array: JAX does not know what is traced outside of the function, nor, if it is old, how to
-    # batch a record of its own.
+    # Pass array by array: JAX does not see what is traced outside of the function, and older releases cannot
+    # batch a registered dataclass.
     leaves, structure = jax.tree.flatten(layout)
     return one(W, wanted, *leaves)
 
@@ -283,13 +281,11 @@ def _next_weights(
     plain: Bool[Array, ""],
     step: Step,
     over_relaxation: float,
-    prior: Prior | None,
+    prior: Prior,
 ) -> Weights:
-    """Take the step itself. Every device computes it for its part of the words."""
-    extra = None if prior is None else priors.pseudocount(prior, state.num_steps, state.W.shape[1])
-    sums = decomposition.column_sums(state.W, state.ZW)
-    if prior is not None:
-        sums = priors.add_relevance(prior, sums, layout.num_words)
+    """Compute the W after a step. Each device does so for its part of the words."""
+    extra = priors.pseudocount(prior, state.num_steps, state.W.shape[1])
+    sums = priors.add_relevance(prior, decomposition.column_sums(state.W, state.ZW), layout.num_words)
     is_native = step == "exact" and layout.num_threads > 0 and state.W.dtype == jnp.float32 and extra is None
 
     def step_rows(shared: Any, W: Array, ZW: Array) -> Array:
@@ -314,47 +310,29 @@ def _next_weights(
         return sharding.map_replicated_rows(step_rows, layout.mesh, shared, state.W, state.ZW)
 
     def own_rows(device: Array, shared: Any, W: Array, ZW: Array) -> Array:
-        if not is_native:  # XLA iterates on all rows until the last one has converged: repeat the first row
+        if not is_native:  # XLA iterates until all rows have converged, so fill padding with an ordinary row
             W, ZW = (split.fill_local_padding(array, device, array[0]) for array in (W, ZW))
-        return split.zero_local_padding(step_rows(shared, W, ZW), device)
+        return split.fill_local_padding(step_rows(shared, W, ZW), device, 0)
 
     assert layout.mesh is not None
     return sharding.map_sharded_rows(own_rows, layout.mesh, shared, state.W, state.ZW)
 
 
-def _penalized(
-    objective: Float[Array, ""], W: Weights, layout: Layout, prior: Prior | None, step: Int[Array, ""]
-) -> Float[Array, ""]:
-    """Add the terms of the priors to an objective."""
-    if prior is None:
-        return objective
-    held = None if layout.row_split is None else layout.row_split.real_rows()
-    return objective + priors.penalty(prior, step, W, held, layout.num_words)
-
-
-def _objective_before(state: State, layout: Layout, prior: Prior | None) -> Float[Array, ""]:
+def _objective_before(state: State, layout: Layout, prior: Prior) -> Float[Array, ""]:
     """Return the objective of a state under the prior of its next step, which may not be that of its last."""
-    if prior is None or prior.concentration is None or prior.concentration.shape[0] == 1:
+    if priors.num_annealed(prior) <= 1:
         return state.objective
     last = jnp.maximum(state.num_steps - 1, 0)
-    zero = jnp.zeros_like(state.objective)
-    of_last, of_next = (_penalized(zero, state.W, layout, prior, n) for n in (last, state.num_steps))
+    of_last, of_next = (priors.penalty(prior, n, state.W, layout.num_words) for n in (last, state.num_steps))
     return state.objective + (of_next - of_last)
 
 
 def _residual(W: Weights, layout: Layout) -> Float[Array, ""]:
     """Return how far the sum of a row is from one, at most."""
-    distances = jnp.abs(jnp.sum(W, axis=1) - 1)
-    if layout.row_split is not None:
-        distances = jnp.where(layout.row_split.real_rows(), distances, 0)
-    return jnp.max(distances)
+    distances = jnp.abs(jnp.sum(W, axis=1, keepdims=True) - 1)
+    return jnp.max(layout.fill_padding(distances, 0))
 
 
 def _on_simplex(W: Weights, layout: Layout) -> Weights:
-    """Scale the rows of W to sum to one. Rows that only fill up a split W are arbitrary."""
-    return decomposition.on_simplex(W if layout.row_split is None else layout.row_split.fill_padding(W))
-
-
-def _blank(W: Weights, layout: Layout) -> Weights:
-    """Set to zero the rows that only fill up a split W."""
-    return W if layout.row_split is None else layout.row_split.zero_padding(W)
+    """Scale the rows of W to sum to one. Rows that only pad a split W become arbitrary."""
+    return decomposition.on_simplex(layout.fill_padding(W, 1))

@@ -29,8 +29,8 @@ from dcdjax.solvers.minibatches import Minibatches
 from dcdjax.solvers.result import Solution
 
 # WikiText-2, 100 topics, a random start, 16 minibatches: the objective after ten epochs is 108.6 million
-# with a first rate of 0.1, 106.4 with 0.3, 106.1 with 1.0. The careful one of the last two was taken.
-# Moments are short: a word sees each of its pairs once an epoch.
+# with a first rate of 0.1, 106.4 with 0.3, 106.1 with 1.0. We took the smaller of the last two.
+# Adam's averages are short, because each pair of words is visited only once in an epoch.
 _RATE, _RATE_KEPT_EACH_EPOCH, _MOMENTS = 0.3, 0.8, (0.8, 0.95)
 
 
@@ -78,9 +78,9 @@ def solve(
     Returns:
       The solution. Its steps are epochs. For the paper's divergence, its objective is -sum S log Shat, as in
       `dcdjax.solve`. For another divergence it is sum d(S / m, Shat) over all cells, where m is the mean row
-      sum of S. Both include the terms of the priors. The history estimates the objective at no cost: each
-      minibatch counts with the W that visited it, which is late by half an epoch. The history has no entry
-      for the start.
+      sum of S. Both include the terms of the priors. The history only estimates the
+      objective: it measures each minibatch with the W that visited it, so it lags by half an epoch. The
+      history has no entry for the start.
 
     Raises:
       ValueError: names the argument.
@@ -119,23 +119,22 @@ def default_optimizer(num_batches: int) -> optax.GradientTransformation:
 
 
 def method(
-    batches: Minibatches, prior: Prior | None, optimizer: optax.GradientTransformation, problem: Problem
+    batches: Minibatches, prior: Prior, optimizer: optax.GradientTransformation, problem: Problem
 ) -> stochastic.Method:
     """Return a method that takes a step of the optimizer after each minibatch.
 
     Its state is theta, from which W is computed, and the state of the optimizer.
     """
-    update = optax.with_extra_args_support(optimizer).update
+    update, scale = optax.with_extra_args_support(optimizer).update, batches.stacked.scale
 
     def init(W: Array) -> tuple[Array, Any]:
         theta = jnp.log(decomposition.on_simplex(W))
         return theta, optimizer.init(theta)
 
     def remainder(W: Array, epoch: Array) -> Array:
-        rest = jnp.zeros((), W.dtype)
-        if problem.divergence is not divergences.kl:
-            rest += divergences.cells(problem.zeros, W)
-        return rest if prior is None else rest + priors.penalty(prior, epoch, W)
+        penalty = priors.penalty(prior, epoch, W)
+        is_kl = problem.divergence is divergences.kl
+        return penalty if is_kl else penalty + divergences.from_zeros(problem.zeros, W)
 
     def visit(carried: tuple[Array, Any], number: Array, epoch: Array) -> tuple[Any, Array]:
         theta, memory = carried
@@ -154,7 +153,7 @@ def method(
         weights=lambda carried: weights(carried[0]),
         sweep=lambda W, number: _sweep(W, batches, number, problem),
         remainder=remainder,
-        unit=batches.scale if problem.divergence is divergences.kl else jnp.ones_like(batches.scale),
+        unit=scale if problem.divergence is divergences.kl else jnp.ones_like(scale),
         num_batches=batches.num_batches,
         min_epochs=priors.num_annealed(prior),
     )
@@ -169,7 +168,7 @@ def estimate(
     theta: Weights,
     batches: Minibatches,
     number: Int[Array, ""],
-    prior: Prior | None,
+    prior: Prior,
     epoch: Int[Array, ""],
     problem: Problem,
 ) -> tuple[Weights, Float[Array, ""]]:
@@ -184,9 +183,8 @@ def estimate(
     s, plus = decomposition.column_sums(W, ZW)
     by_W = batches.num_batches * (plus - 2 * ZW / s)
     if problem.zeros.square:
-        by_W += problem.zeros.square * jax.grad(divergences.squares)(W)
-    if prior is not None:
-        by_W += jax.grad(lambda W: priors.penalty(prior, epoch, W))(W)
+        by_W += problem.zeros.square * jax.grad(divergences.sum_of_squares)(W)
+    by_W += jax.grad(lambda W: priors.penalty(prior, epoch, W))(W)
     return W * (by_W - jnp.sum(W * by_W, axis=1, keepdims=True)), -log_likelihood
 
 

@@ -27,7 +27,7 @@ from dcdjax.solvers import arguments, stochastic
 from dcdjax.solvers.minibatches import Minibatches
 from dcdjax.solvers.result import Solution
 
-# g of the first minibatch. Below 1, so that a word that the minibatch does not have keeps its topics.
+# g of the first minibatch. It is below 1, so that a word that is not in the minibatch keeps its topics.
 _FIRST_WEIGHT = 0.9
 
 
@@ -60,9 +60,9 @@ def solve(
       devices: devices that share the work, as in `prepare`. Minibatches have their own.
 
     Returns:
-      The solution. Its steps are epochs. Its objective is that of W. The history estimates the objective at
-      no cost: each minibatch counts with the W that visited it, which is late by half an epoch. The history
-      has no entry for the start.
+      The solution. Its steps are epochs. Its objective is that of W. The history only estimates the
+      objective: it measures each minibatch with the W that visited it, so it lags by half an epoch. The
+      history has no entry for the start.
 
     Raises:
       ValueError: names the argument.
@@ -93,7 +93,11 @@ def method(batches: Minibatches, over_relaxation: float) -> stochastic.Method:
 
     def init(W: Array) -> tuple[Array, Array, Array]:
         W = decomposition.on_simplex(W)
-        return W, W * batches.degrees[:, None], jnp.int32(0)  # as if every pair had the topics of its word
+        return (
+            W,
+            W * batches.degrees[:, None],
+            jnp.int32(0),
+        )  # as if each pair had the topics of its first word
 
     def sweep(W: Array, number: Array) -> Sweep:
         return sweeps.sweep(W, batches.layout(number))
@@ -104,7 +108,7 @@ def method(batches: Minibatches, over_relaxation: float) -> stochastic.Method:
         part = W * (ZW / jnp.sum(W, axis=0, keepdims=True))
         g = _FIRST_WEIGHT / (1 + num_visited.astype(W.dtype) / batches.num_batches)
         T = (1 - g) * T + (g * batches.num_batches) * part
-        # With its row sum kept, a rare word that this minibatch does not have is not forgotten.
+        # Keep the row sums: a rare word that is not in this minibatch then keeps its part of T.
         T = T * (batches.degrees / jnp.sum(T, axis=1))[:, None]
         return (_exact_step(W, T, batches, over_relaxation), T, num_visited + 1), -log_likelihood
 
@@ -114,7 +118,7 @@ def method(batches: Minibatches, over_relaxation: float) -> stochastic.Method:
         weights=lambda carried: carried[0],
         sweep=sweep,
         remainder=lambda W, _: jnp.zeros((), W.dtype),
-        unit=batches.scale,
+        unit=batches.stacked.scale,
         num_batches=batches.num_batches,
     )
 

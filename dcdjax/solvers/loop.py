@@ -40,7 +40,7 @@ def begin(kind: Callable[..., State], report: Report, max_steps: int, **arrays: 
     Args:
       kind: the solver's class of states.
       report: describes the start; NaN where nothing is known yet.
-      max_steps: the history has room for so many steps.
+      max_steps: length of the history, without the start.
       **arrays: the solver's own fields.
     """
     empty = jnp.full(max_steps + 1, jnp.nan, report.objective.dtype)
@@ -75,10 +75,10 @@ def finish(
       state: of the last step.
       W: of the state.
       objective: of W, for S scaled to a mean row sum of one.
-      unit: what this objective and those of the history are multiplied by.
+      unit: the factor by which this objective and those of the history are multiplied.
     """
     status = jnp.where(is_running(state), Status.MAX_STEPS.value, state.status)
-    # A step may be judged before its last W was: only now is it known whether that W is finite.
+    # A stochastic solver computes the objective of its last W only now, so it may not be finite.
     status = jnp.where(jnp.isfinite(objective), status, Status.NONFINITE.value)
     return Solution(
         W=W,

@@ -22,7 +22,7 @@ from dcdjax.devices.layout import Layout
 from dcdjax.util import checks
 from dcdjax.util.parallel import in_order
 
-# The most minibatches: each takes a search among all nonzeros, and 16 bits of a hash fill so many evenly.
+# Most minibatches. Each takes a search among all nonzeros, and 16 bits of a hash fill this many evenly.
 _MAX_BATCHES = 1 << 12
 
 
@@ -48,16 +48,6 @@ class Minibatches:
             return lax.dynamic_index_in_dim(array, number, axis=1, keepdims=False)
 
         return replace(self.stacked, pieces=jax.tree.map(one, self.stacked.pieces))
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        """Return the mean row sum of S."""
-        return self.stacked.scale
-
-    @property
-    def devices(self) -> list[Any]:
-        """Return the devices that hold S."""
-        return self.stacked.devices
 
 
 def draw(
@@ -85,12 +75,10 @@ def draw(
     num_batches = checks.whole("num_batches", num_batches, 1)
     if num_batches > _MAX_BATCHES:
         raise ValueError(f"num_batches must be at most {_MAX_BATCHES}, got {num_batches}")
-    matrix, dtype = (
-        preparation.checked_similarity(S, num_words).matrix,
-        np.dtype(jax.dtypes.canonicalize_dtype(dtype)),
-    )
+    matrix = preparation.checked_similarity(S, num_words).matrix
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
     plan, scale = preparation.plan_work(devices), preparation.mean_row_sum(matrix, dtype)
-    with jax.ensure_compile_time_eval():  # inside of a `jit`, too
+    with jax.ensure_compile_time_eval():  # so that this also works inside a `jit`
         seed = int(np.asarray(jax.random.bits(key, (), np.uint32)))
     width = packing.width_for(matrix.nnz / matrix.shape[0] / num_batches)
     num_parts = len(plan.devices) * plan.parts_per_device

@@ -1,4 +1,4 @@
-"""Find how many topics S needs: start with too many, and let those die that only fit noise.
+"""Find how many topics S needs: start with too many, and remove those that only fit noise.
 
 The penalty of `priors` on topics, rho N sum_k log(1 + s_k / b), has to outweigh what one more topic gains by
 fitting noise. For counts the gain is about c nats for each word, with c between 1 and 2, whatever the rate of
@@ -36,7 +36,7 @@ def prune(
     max_steps: int = 5000,
     over_relaxation: float = 1.9,
 ) -> Solution:
-    """Solve with a penalty under which topics that S does not need die, and drop these topics.
+    """Solve with a penalty that empties the topics that S does not need, and drop these topics.
 
     Shapes stay constant while it solves. At the end W has only the columns of living topics, and a few steps
     without the penalty repair the bias that the penalty caused.
@@ -46,9 +46,10 @@ def prune(
         experiments use random starts.
       S: as in `solve`, but not a layout. The default relevance is for counts.
       relevance: how much a topic must explain, in units of the noise of S; 1 is usual. A smaller value leaves
-        topics that fit noise, a larger value merges groups; weak groups may suffer from both. Small counts
-        without any groups need 2 to leave one topic. If S has no noise, no topic dies. If pairs were counted
-        ten thousand times, the noise is overestimated, and less than 1 is enough. See experiments/topics.
+        topics that fit noise. A larger value merges groups. If groups are weak, no value may avoid both.
+        Small counts without any groups need 2 to leave one topic. If S has no noise, no topic is dropped. If
+        pairs were counted ten thousand times, the noise is overestimated, and less than 1 is enough. See
+        experiments/topics.
       tol: as in `solve`.
       max_steps: as in `solve`, for the steps with the penalty. Topics die slowly: hundreds of steps are
         usual, and thousands for large counts. Too few steps leave too many topics.

@@ -43,9 +43,9 @@ class Method(NamedTuple):
       weights: carried -> W.
       sweep: (W, number of a minibatch) -> a pass over it.
       remainder: (W, number of the epoch) -> the part of the objective that is no sum over minibatches.
-      unit: what objectives are multiplied by in the solution.
+      unit: the factor from the objectives of the scaled S to those of the solution.
       num_batches: how many minibatches there are.
-      min_epochs: epochs before W may converge, because what is minimized still changes.
+      min_epochs: epochs before W may converge, because the objective itself still changes.
     """
 
     init: Callable[[Array], Any]
@@ -75,15 +75,15 @@ def checked_arguments(
     start = arguments.checked_start(W, "W", batched=False)
     max_epochs = checks.whole("max_epochs", max_epochs, 0)
     arguments.checked_options("exact", tol, max_epochs, 1.0)
-    with jax.ensure_compile_time_eval():  # a number makes a key inside of a `jit`, too
+    with jax.ensure_compile_time_eval():  # so that a number makes a key inside a `jit` too
         key = keys.checked_key(key)
     if isinstance(S, Minibatches):
         _, order_key = jax.random.split(key)
         if devices is not None:
-            raise ValueError("devices: S is minibatches, drawn for their own")
+            raise ValueError("devices: S is minibatches, which already have their own")
         batches = S
     elif isinstance(key, Tracer):
-        raise ValueError("key is traced, and cannot draw minibatches of S: give minibatches in place of S")
+        raise ValueError("key is traced by JAX, so it cannot draw minibatches: pass minibatches instead of S")
     else:
         with jax.ensure_compile_time_eval():
             draw_key, order_key = jax.random.split(key)
@@ -91,8 +91,8 @@ def checked_arguments(
             draw_key, S, num_batches, num_words=start.shape[0], dtype=start.dtype, devices=devices
         )
     arguments.check_match("W", start, batches.stacked, made="drawn")
-    if not any(isinstance(array, Tracer) for array in (start, order_key, batches.scale)):
-        start, order_key = sharding.replicate((start, order_key), batches.devices)
+    if not any(isinstance(array, Tracer) for array in (start, order_key, batches.stacked.scale)):
+        start, order_key = sharding.replicate((start, order_key), batches.stacked.devices)
     return start, batches, order_key, max_epochs
 
 
@@ -132,7 +132,7 @@ def advance(
             lambda carried, number: method.visit(carried, number, state.num_steps), state.carried, order
         )
         W_before, W = method.weights(state.carried), method.weights(carried)
-        # Each minibatch counts where it was visited: an estimate that costs no further pass.
+        # An estimate that needs no further pass: each minibatch was measured with the W that visited it.
         estimate = jnp.sum(losses) + method.remainder(W_before, state.num_steps)
         change = jnp.linalg.norm(W - W_before) / jnp.linalg.norm(W_before)
         finite = jnp.isfinite(estimate) & jnp.isfinite(change)

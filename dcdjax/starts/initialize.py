@@ -127,25 +127,25 @@ def spectral(
         )
     if not isinstance(key, Tracer):
         key = layout.put_whole(key)
-    of_vectors, of_clusters = jax.random.split(key)
+    vectors_key, clusters_key = jax.random.split(key)
     with sharding.override_mesh(layout.mesh):
-        vectors = spectrum.vectors(of_vectors, layout, num_dimensions=num_dimensions(num_topics))
+        vectors = spectrum.vectors(vectors_key, layout, num_dimensions=num_dimensions(num_topics))
     if restarts is None:
-        return clustered(of_clusters, vectors, num_topics)
-    keys = jax.random.split(of_clusters, restarts)
+        return clustered(clusters_key, vectors, num_topics)
+    keys = jax.random.split(clusters_key, restarts)
     return lax.map(lambda k: clustered(k, vectors, num_topics), keys)
 
 
 @partial(jax.jit, static_argnames="num_topics")
 def clustered(key: PRNGKeyArray, vectors: Float[Array, "words dimensions"], num_topics: int) -> Weights:
     """Make a start from known vectors, such as those of `spectrum.vectors`. See `spectral`."""
-    of_clusters, of_noise = jax.random.split(key)
-    cosines = kmeans.cosines_to_centers(of_clusters, vectors, num_clusters=num_topics)
-    return soft(of_noise, cosines)
+    clusters_key, noise_key = jax.random.split(key)
+    cosines = kmeans.cosines_to_centers(clusters_key, vectors, num_clusters=num_topics)
+    return soft(noise_key, cosines)
 
 
 def soft(key: PRNGKeyArray, cosines: Weights, sharpness: float = _SHARPNESS) -> Weights:
-    """Make a start that prefers near clusters. Noise parts equal clusters, which steps never do."""
+    """Make a start that prefers near clusters. Noise separates equal clusters; no solver step can do that."""
     nearest = jnp.max(cosines, axis=1, keepdims=True)
     noise = jax.random.uniform(key, cosines.shape, cosines.dtype, *_NOISE)
     return on_simplex((jnp.exp(sharpness * (cosines - nearest)) + _LEAST) * noise)

@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 # GPUs and TPUs round factors for speed by default. That is too coarse here.
-_EXACTLY = lax.Precision.HIGHEST
+_PRECISION = lax.Precision.HIGHEST
 
 
 @partial(jax.jit, static_argnames=("num_clusters", "num_rounds"))
@@ -37,8 +37,8 @@ def cosines_to_centers(
         sums = jax.ops.segment_sum(X, nearest, num_segments=num_clusters)
         empty = jax.ops.segment_sum(jnp.ones_like(nearest), nearest, num_segments=num_clusters) == 0
         misfits = jnp.argsort(jnp.max(cosines, axis=1))[:num_clusters]
-        again = X[misfits[jnp.maximum(jnp.cumsum(empty) - 1, 0)]]
-        return _unit(jnp.where(empty[:, None], again, sums))
+        replacements = X[misfits[jnp.maximum(jnp.cumsum(empty) - 1, 0)]]
+        return _unit(jnp.where(empty[:, None], replacements, sums))
 
     return _cosines(X, lax.fori_loop(0, num_rounds, move, X[words]))
 
@@ -51,4 +51,4 @@ def _unit(rows: Float[Array, "rows dimensions"]) -> Float[Array, "rows dimension
 
 
 def _cosines(X: Array, centers: Array) -> Array:
-    return jnp.matmul(X, centers.T, precision=_EXACTLY)
+    return jnp.matmul(X, centers.T, precision=_PRECISION)

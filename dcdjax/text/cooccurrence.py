@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from dcdjax.text.pair_counts import DistanceWeighting, Weights, count_pairs, pad_documents, weights
+from dcdjax.text.passages import PassageSampler
 from dcdjax.text.sources import Documents
 from dcdjax.text.tokens import Block, read
 from dcdjax.text.vocabulary import Outside, Tokens, Vocabulary
@@ -31,11 +32,15 @@ class Counts:
         places of word i and all other places of word j within the window.
       vocabulary: the words, and how often each occurs.
       settings: the options of `count`.
+      passages: a row for each passage of the corpus, or for a sample of them, with a 1 for each word that
+        stands in it. A passage is a document, or 200 tokens of a longer one. The coherence of topics is
+        computed from it; None if it is not known.
     """
 
     matrix: scipy.sparse.csr_array
     vocabulary: Vocabulary
     settings: dict[str, Any]
+    passages: scipy.sparse.csr_array | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -48,7 +53,7 @@ class Counts:
         A crash leaves the old file or the new one, never a part of a file.
         """
         settings = {"num_tokens": self.vocabulary.num_tokens, "counting": self.settings}
-        arrays = {"word_counts": self.vocabulary.counts}
+        arrays = {"word_counts": self.vocabulary.counts, **matrix_files.passages_to_arrays(self.passages)}
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="counts", **arrays)
 
 
@@ -75,7 +80,8 @@ def load(path: str | os.PathLike[str]) -> Counts:
             raise ValueError(f"it has {word_counts.size} counts for {len(stored.words)} words")
         vocabulary = Vocabulary(stored.words, word_counts, int(stored.settings["num_tokens"]))
         settings = dict(stored.settings.get("counting", {}))
-    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
+        passages = matrix_files.passages_from_arrays(stored.arrays, matrix.shape[0])
+    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings, passages=passages)
 
 
 class CountingOptions(TypedDict, total=False):
@@ -197,24 +203,26 @@ def count(
         progress=progress,
     )
 
-    vocabulary, by_distance, line = _encode(blocks, words, settings, memory=memory)
+    vocabulary, passages, by_distance, line = _encode(blocks, words, settings, memory=memory)
     matrix = count_pairs(line, len(vocabulary.words), by_distance, memory=memory, progress=progress)
-    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
+    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings, passages=passages)
 
 
 def _encode(
     blocks: Generator[Block, None, None], words: dict[str, Any], settings: dict[str, Any], *, memory: int
-) -> tuple[Vocabulary, Weights, np.ndarray]:
+) -> tuple[Vocabulary, scipy.sparse.csr_array, Weights, np.ndarray]:
     """Choose the vocabulary and encode the corpus. All other memory for reading is free at the end."""
     with closing(blocks), closing(Tokens(blocks, memory=memory // 3)) as tokens:
         vocabulary = tokens.vocabulary(**words)
-        pieces = tokens.encoded(vocabulary, outside=settings["outside"])
+        sampler = PassageSampler(tokens.num_tokens)
+        pieces = sampler.watch(tokens.encoded(vocabulary, outside=settings["outside"]))
         if settings["subsample"] is not None:
             rng = np.random.default_rng(settings["seed"])
             pieces = _subsampled(pieces, vocabulary, settings["subsample"], rng)
         by_distance = weights(settings["distance_weighting"], settings["window"], tokens.longest)
         reach, num_words = len(by_distance.by_distance), len(vocabulary.words)
-        return vocabulary, by_distance, pad_documents(pieces, num_words, reach, memory=memory // 12)
+        line = pad_documents(pieces, num_words, reach, memory=memory // 12)
+        return vocabulary, sampler.matrix(num_words), by_distance, line
 
 
 def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:

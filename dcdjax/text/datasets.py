@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from dcdjax.text import python_docs
-from dcdjax.util import checks
+from dcdjax.util import checks, trust
 from dcdjax.util.files import atomic_write, cache_folder, describe
 from dcdjax.util.progress import Progress
 
@@ -179,7 +179,8 @@ def _check_choice(argument: str, value: str, known: list[str]) -> None:
 def _writing(folder: Path) -> Iterator[None]:
     """Create the cache folder. Errors while writing say how to choose another folder."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        trust.make_private(folder.parent, folder.parent)
+        folder.mkdir(exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError("no permission to write")
         yield
@@ -195,14 +196,18 @@ def _built_in(cache: Path, progress: Progress | None) -> Dataset:
     # sources.
     folder, stem = cache / _BUILT_IN, python_docs.fingerprint()
     for path in sorted(folder.glob(f"{stem}-*.txt")):
+        if trust.reason_against(path, cache) is not None:  # it may be another text of the right name
+            continue
         sha256 = _sha256(path)
         if path.stem == f"{stem}-{sha256[:16]}":
             return Dataset(_BUILT_IN, path, sha256, path.stat().st_size, "built in")
     with _writing(folder):
+        folder.chmod(0o700)
         text = python_docs.build(progress).encode()
         sha256 = hashlib.sha256(text).hexdigest()
         path = folder / f"{stem}-{sha256[:16]}.txt"
         with atomic_write(path) as file:
+            os.chmod(file.fileno(), 0o600)
             file.write(text)
     return Dataset(_BUILT_IN, path, sha256, len(text), "built in")
 

@@ -5,6 +5,7 @@ import functools
 import inspect
 import json
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -163,8 +164,7 @@ def checked_words(words: Sequence[str] | None, num_words: int) -> tuple[str, ...
     if len(words) != num_words:
         raise ValueError(f"words: got {len(words)} words for {num_words} rows")
     if len(set(words)) < num_words:
-        seen: set[str] = set()
-        twice = next(word for word in words if word in seen or seen.add(word))
+        twice = next(word for word, count in Counter(words).items() if count > 1)
         raise ValueError(f"words: {twice!r} occurs more than once")
     return words
 

@@ -11,6 +11,8 @@ from dcdjax.util.warn import warn
 # S_ij and S_ji may differ by a few rounding errors of float32, if they were computed in different order. A
 # larger relative difference is asymmetric data.
 _RELATIVE_ASYMMETRY = 1e-5
+# Entries of a matrix that are looked at at a time, to find a wrong one.
+_BLOCK_ENTRIES = 1 << 20
 
 
 def canonical(name: str, S: Any, num_words: int | None = None) -> scipy.sparse.csr_array:
@@ -42,12 +44,7 @@ def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
     data = _as_float64(name, S.data)
     # With a NaN, minimum and maximum are NaN. This check needs no temporary array.
     if data.size and not (data.min() >= 0 and data.max() < np.inf):
-        bad = ~(np.isfinite(data) & (data >= 0))
-        n, entries = int(bad.argmax()), S.tocoo()
-        raise ValueError(
-            f"{name}[{n}] = {S.data[n]} at ({entries.row[n]}, {entries.col[n]}) is not a finite, nonnegative "
-            f"number ({int(bad.sum())} such in all)"
-        )
+        _refuse_values(name, S)
     if S.format == "coo":  # duplicate entries are summed, as SciPy does
         return matrix_files.from_coordinates(data, S.row, S.col, S.shape)
     matrix = scipy.sparse.csr_array((data, S.indices, S.indptr), shape=S.shape, copy=False)
@@ -55,6 +52,25 @@ def _from_sparse(name: str, S: Any) -> scipy.sparse.csr_array:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     return matrix
+
+
+def _refuse_values(name: str, S: Any) -> None:
+    """Name the first value that is negative or not finite. S in CSR may be larger than memory."""
+    first, num_bad = -1, 0
+    for start in range(0, S.data.size, _BLOCK_ENTRIES):
+        block = S.data[start : start + _BLOCK_ENTRIES]
+        bad = ~((block >= 0) & (block < np.inf))
+        if first < 0 and bad.any():
+            first = start + int(bad.argmax())
+        num_bad += int(bad.sum())
+    if S.format == "csr":
+        row, column = np.searchsorted(S.indptr, first, side="right") - 1, S.indices[first]
+    else:
+        row, column = S.row[first], S.col[first]
+    raise ValueError(
+        f"{name}[{first}] = {S.data[first]} at ({row}, {column}) is not a finite, nonnegative number "
+        f"({num_bad} such in all)"
+    )
 
 
 def _as_float64(name: str, values: np.ndarray) -> np.ndarray:
@@ -76,7 +92,7 @@ def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_arr
     if not np.issubdtype(S_idx.dtype, np.integer):
         raise ValueError(f"S_idx must be integers, got {S_idx.dtype}")
     if S_val.shape != S_idx.shape[:1]:
-        raise ValueError(f"S_val must be of shape ({S_idx.shape[0]},) as S_idx has it, got {S_val.shape}")
+        raise ValueError(f"S_val must be of shape ({S_idx.shape[0]},) to match S_idx, got {S_val.shape}")
     if num_words is None:
         num_words = int(S_idx.max(initial=-1)) + 1
     rows, columns = S_idx[:, 0], S_idx[:, 1]
@@ -91,7 +107,7 @@ def _from_pair(name: str, S: Any, num_words: int | None) -> scipy.sparse.csr_arr
         n = int(first[count > 1].min())
         num_such = int((count > 1).sum())
         raise ValueError(
-            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once ({num_such} such in all)"
+            f"S_idx[{n}] = ({rows[n]}, {columns[n]}) occurs more than once ({num_such} in total)"
         )
     return matrix
 
@@ -127,9 +143,26 @@ def symmetric(
     return scipy.sparse.csr_array((matrix + mirror) / 2), asymmetric.nnz
 
 
+def check_mapped(name: str, matrix: scipy.sparse.csr_array) -> None:
+    """Refuse a matrix that `canonical` and `symmetric` would refuse or change. It may be larger than memory.
+
+    Of entries without a mirror image, those may pass that are below a rounding error of their row.
+    """
+    if matrix.dtype != np.float64:
+        raise ValueError(f"{name} must be float64 to be mapped, got {matrix.dtype}")
+    if matrix.shape[0] == matrix.shape[1] and not matrix.has_canonical_format:  # a copy would be made
+        raise ValueError(f"{name} has columns that are not sorted, or are there twice")
+    canonical(name, matrix)
+    if not matrix.data.all():
+        raise ValueError(f"{name} has zeros among its nonzeros")
+    probe_symmetry(name, matrix)
+
+
 def probe_symmetry(name: str, matrix: scipy.sparse.csr_array) -> None:
     """Check symmetry by comparing C x with C' x at one x (Freivalds). This needs no transposed copy."""
     x = 1 + np.arange(matrix.shape[0]) * 0.6180339887498949 % 1
+    # Scaled by a power of two, so that no sum overflows.
+    x = np.ldexp(x, -np.clip(np.frexp(matrix.data.max(initial=0.0))[1], -900, 900))
     forward, backward = matrix @ x, matrix.T @ x
     wrong = np.abs(forward - backward) > 1e-9 * forward  # far above the rounding errors
     if wrong.any():

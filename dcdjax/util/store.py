@@ -149,9 +149,10 @@ def read(path: str | os.PathLike[str], *, kind: str | None = None, mapped: Colle
             if tensor.dtype.name not in _DTYPES:
                 raise ValueError(f"tensor {name!r} is of {tensor.dtype}, as dcdjax never saves it")
         text = metadata["content"] or tensors.pop(_TEXT_TENSOR).tobytes()
-        content = json.loads(text, object_pairs_hook=_without_duplicates)
+        content = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
         if not isinstance(content, dict):
             raise ValueError(f"its content is {reprlib.repr(content)}")
+        _check_depth(content, _MAX_DEPTH)
         return Stored(tensors, content)
 
 
@@ -235,6 +236,19 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         raise ValueError(f"one of the keys {reprlib.repr([key for key, _ in pairs])} is there twice")
     return content
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"its content has {name}, which JSON does not")
+
+
+def _check_depth(value: Any, depth: int) -> None:
+    """Refuse what `write` would not have written, so that nobody who goes through it needs many frames."""
+    if not depth:
+        raise ValueError(f"its content is more than {_MAX_DEPTH} levels deep")
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict | list):
+            _check_depth(item, depth - 1)
 
 
 def _to_storable(name: str, tensor: np.ndarray) -> np.ndarray:

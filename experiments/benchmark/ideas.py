@@ -68,8 +68,8 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     if job["what"] == "bfloat16":
         half_rows(sweeps, jax)
     else:
-        room, name = job["constant"].split(".")
-        if room == "packing":
+        module, name = job["constant"].split(".")
+        if module == "packing":
             setattr(packing, name, job["value"])
         else:
             for kind in ("native", "xla"):

@@ -32,7 +32,7 @@ class Learned(NamedTuple):
 
     vectors: Any
     topics: np.ndarray | None = None  # (topics, words), nonnegative
-    facts: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
 
 
 def counted(corpus: str, **options: Any) -> dcdjax.cooccurrence.Counts:
@@ -47,11 +47,11 @@ def dcd(corpus: str, reduce_to: int | None = None, **options: Any) -> Learned:
         CORPORA[corpus], max_words=MAX_WORDS, window=WINDOW, key=SEED, progress=False, **options
     )
     record = embedding.record
-    facts = {name: record[name] for name in ("objective", "num_steps", "status")}
+    details = {name: record[name] for name in ("objective", "num_steps", "status")}
     if reduce_to is not None:
         embedding = embedding.reduce(reduce_to, key=SEED)
     W = np.asarray(embedding.W)
-    return Learned(embedding, (W / W.sum(axis=0)).T, {**facts, "topics": W.shape[1]})
+    return Learned(embedding, (W / W.sum(axis=0)).T, {**details, "topics": W.shape[1]})
 
 
 # --- Peers ------------------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ def nmf(corpus: str, *, max_iter: int) -> Learned:
         random_state=SEED,
     )  # fmt: skip
     W = model.fit_transform(scipy.sparse.csr_matrix(S.matrix.astype(np.float32)))
-    facts = {"iterations": int(model.n_iter_), "divergence": float(model.reconstruction_err_**2 / 2)}
-    return Learned(Vectors(S.words or (), W, "cosine"), model.components_, facts)
+    details = {"iterations": int(model.n_iter_), "divergence": float(model.reconstruction_err_**2 / 2)}
+    return Learned(Vectors(S.words or (), W, "cosine"), model.components_, details)
 
 
 def _sentences(path: Path) -> Iterator[list[str]]:

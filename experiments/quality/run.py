@@ -17,7 +17,7 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "neighbors")]
 
-import lexicons
+import dictionaries
 import methods
 from methods import CORPORA, DATA, METHODS
 from nearest import neighbors, num_agreeing
@@ -97,10 +97,10 @@ def judged(name: str, corpus: str) -> dict[str, Any]:
             "median": round(float(np.median(of_topics)), 4),
             "distinct words": round(len(np.unique(top)) / top.size, 3),
         }
-    return {**measured, **(learned.facts or {})}
+    return {**measured, **(learned.details or {})}
 
 
-def dictionary_pairs() -> dict[str, list[lexicons.Pair]]:
+def dictionary_pairs() -> dict[str, list[dictionaries.Pair]]:
     """Return the pairs to choose by: words of both large corpora, and none of a test set."""
     assert DICTIONARIES
     tests = [scores.read_pairs(DATA / "evaluation" / file) for file in JUDGMENTS.values()]
@@ -108,7 +108,7 @@ def dictionary_pairs() -> dict[str, list[lexicons.Pair]]:
     words, others = (methods.counted(corpus).words for corpus in list(CORPORA)[:2])
     # The first are articles, prepositions, signs.
     usable = set(others)
-    return lexicons.pairs(Path(DICTIONARIES), [word for word in words[150:] if word in usable], excluded)
+    return dictionaries.pairs(Path(DICTIONARIES), [word for word in words[150:] if word in usable], excluded)
 
 
 def ask(name: str, corpus: str) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Measured:
       copy: GB/s that a core copies, read and written.
       S_bytes: of a nonzero as it would lie on an accelerator, in segments and in tiles.
       in_tiles: the share of nonzeros there.
-      besides: S on a device that has all of W, in sizes of W: the solver's state, what a step needs.
-      besides_split: the same of a device that has some rows, in sizes of its share.
+      extra: S on a device that has all of W, in sizes of W: the solver's state, what a step needs.
+      extra_split: the same of a device that has some rows, in sizes of its share.
       blocks: of D x D of them: nonzeros of a row in each, slots for a nonzero, the largest over the mean.
       host: bytes for each nonzero at the worst moment from drawing S to the last step.
     """
@@ -72,8 +72,8 @@ class Measured:
     S_bytes_tiled: float
     cells: float
     in_tiles: float
-    besides: tuple[float, float]
-    besides_split: tuple[float, float]
+    extra: tuple[float, float]
+    extra_split: tuple[float, float]
     split_was_measured: bool
     blocks: list[tuple[float, float, float]]
     host: float
@@ -95,12 +95,12 @@ class Measured:
 def measured(results: dict[str, Any]) -> Measured:
     core, big, cuts = results["summary"]["one core"], results["big"], results["cuts"]
 
-    def besides(way: str, share: int) -> tuple[float, float]:
+    def extra(way: str, share: int) -> tuple[float, float]:
         one = next(one for one in results["scaling"] if one["way"] == way)
         sizes = max(one["state_MB_each"]), one["temporary_MB_each"]
         return sizes[0] * share / one["W_MB"], sizes[1] * share / one["W_MB"]
 
-    of_whole = besides("two devices, XLA", 1)
+    of_whole = extra("two devices, XLA", 1)
     can_split = any(one["split"] for one in results["scaling"])
     return Measured(
         of_nonzero=core["nanoseconds per nonzero and topic"],
@@ -110,11 +110,9 @@ def measured(results: dict[str, Any]) -> Measured:
         S_bytes_tiled=cuts["accelerator"]["bytes_per_nonzero"],
         cells=cuts["accelerator"]["tiles_bytes_per_nonzero"] / FLOAT,
         in_tiles=cuts["accelerator"]["nonzeros_in_tiles"],
-        besides=of_whole,
+        extra=of_whole,
         # If it was not measured: as the whole, and two blocks of W on their way.
-        besides_split=besides("two devices, W split, XLA", 2)
-        if can_split
-        else (of_whole[0], of_whole[1] + 2),
+        extra_split=extra("two devices, W split, XLA", 2) if can_split else (of_whole[0], of_whole[1] + 2),
         split_was_measured=can_split,
         blocks=[
             (one["nonzeros_per_row_of_block"], one["slots_per_nonzero"], one["largest_block_dealt"])
@@ -136,8 +134,8 @@ def memory(m: Measured, r: int, D: int, way: str) -> float:
     """Return the GB on each device."""
     S = NONZEROS * m.S_bytes / 1e9
     if way == "replicated":
-        return S / D + sum(m.besides) * gigabytes(r)
-    return S * m.slots(D) / m.slots(1) / D + sum(m.besides_split) * gigabytes(r) / D
+        return S / D + sum(m.extra) * gigabytes(r)
+    return S * m.slots(D) / m.slots(1) / D + sum(m.extra_split) * gigabytes(r) / D
 
 
 def fewest(m: Measured, r: int, device: Accelerator, way: str) -> int | None:
@@ -162,7 +160,7 @@ def handed_on(r: int, D: int, way: str) -> float:
     """Return the GB that each device sends in a step. It receives as many."""
     if way == "replicated":  # all-reduce of ZW, all-gather of W
         return 3 * gigabytes(r) * (D - 1) / D
-    if way == "split":  # each block of W goes around the ring, and comes home
+    if way == "split":  # each block of W goes around the ring, and comes back
         return gigabytes(r) if D > 1 else 0.0
     return min(sum(_along(r, *shape)) for shape in _shapes(D))
 

@@ -134,10 +134,10 @@ def page(results: dict[str, Any]) -> str:
         ["bytes of a nonzero in segments, padding and rows included", f"{m.S_bytes:.2f}"],
         ["bytes of a nonzero with an accelerator's tiles", f"{m.S_bytes_tiled:.2f}"],
         ["nonzeros in those tiles; cells of tiles for each", f"{m.in_tiles:.0%}; {m.cells:.1f}"],
-        ["besides S on a device: state; temporaries", "{:.1f} W; {:.1f} W".format(*m.besides)],
+        ["in addition to S on a device: state; temporaries", "{:.1f} W; {:.1f} W".format(*m.extra)],
         [
             "the same, W split" + ("" if m.split_was_measured else " (**assumed**, not measured)"),
-            "{:.1f} W / D; {:.1f} W / D".format(*m.besides_split),
+            "{:.1f} W / D; {:.1f} W / D".format(*m.extra_split),
         ],
         ["bytes of a nonzero on the host at the worst moment", f"{m.host:.0f}"],
     ]
@@ -172,8 +172,8 @@ def page(results: dict[str, Any]) -> str:
             S_tiled=number(NONZEROS * m.S_bytes_tiled / 1e9),
             W_few=number(gigabytes(few)),
             W_many=number(gigabytes(many)),
-            besides=sum(m.besides),
-            besides_split=sum(m.besides_split),
+            extra=sum(m.extra),
+            extra_split=sum(m.extra_split),
             memories=memories(m),
             host=m.host,
             host_GB=number(NONZEROS * m.host / 1e9),
@@ -243,7 +243,7 @@ def readme(results: dict[str, Any]) -> str:
     ]
     return f"""{table(head, ways)}
 
-Two strangers at once: {found["two strangers, efficiency"]:.2f}
+Two independent processes: {found["two independent processes, efficiency"]:.2f}
 
 {table(["stage", "seconds", "peak, GB", "after it, GB"], stages)}
 

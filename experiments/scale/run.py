@@ -58,7 +58,7 @@ def scaling(folder: str, words: int, nonzeros: int, seconds: float) -> list[dict
     one, two = {"devices": 1, "cores": [0]}, {"devices": 2, "cores": [0, 1]}
     alone("one share", "one device", **one)
     # What the machine itself leaves of twice the speed: two that have nothing to tell each other.
-    pair = [job("one share", "two strangers at once", devices=1, cores=[core]) for core in (0, 1)]
+    pair = [job("one share", "two independent processes", devices=1, cores=[core]) for core in (0, 1)]
     with ThreadPoolExecutor(2) as pool:
         for asked, found in zip(pair, pool.map(ask, pair), strict=True):
             add(asked, found)
@@ -80,8 +80,8 @@ def summary(table: list[dict[str, Any]]) -> dict[str, Any]:
         return max(one[name] for one in table if one["S"] == S and one["way"] == way)
 
     found: dict[str, Any] = {
-        "two strangers, efficiency": of("one share", "one device", "step_median")
-        / of("one share", "two strangers at once", "step_median")
+        "two independent processes, efficiency": of("one share", "one device", "step_median")
+        / of("one share", "two independent processes", "step_median")
     }
     for way in dict.fromkeys(one["way"] for one in table if one["cores"] == 2):
         alone = "one device, XLA" if way.endswith("XLA") else "one device"
@@ -126,7 +126,9 @@ def plot(results: dict[str, Any], target: Path) -> None:
     bars = left.barh(ways, [found[way]["strong, speed-up"] for way in ways], color="#4878a8")
     left.bar_label(bars, fmt="%.2f", padding=3)
     left.axvline(1, color="black", linewidth=1)
-    left.axvline(2 * found["two strangers, efficiency"], color="#e08030", label="two strangers at once")
+    left.axvline(
+        2 * found["two independent processes, efficiency"], color="#e08030", label="two independent processes"
+    )
     left.set_xlim(0, 2.3)
     left.set_xlabel("times as fast as one device on one core")
     left.set_title("strong scaling to two cores")

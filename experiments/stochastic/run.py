@@ -13,6 +13,7 @@ import numpy as np
 
 import dcdjax
 from dcdjax.method import divergences
+from dcdjax.method.priors import NO_PRIOR
 from dcdjax.solvers import gradient, incremental, minibatches, stochastic
 from dcdjax.starts import initialize
 
@@ -114,7 +115,7 @@ def runs(name, S, W, quick):
         problem = gradient.Problem(divergences.kl, divergences.over_zeros(divergences.kl))
 
         def method_of(batches):
-            return gradient.method(batches, None, optimizer, problem)
+            return gradient.method(batches, NO_PRIOR, optimizer, problem)
 
         return lambda: by_minibatches(method_of, W, S, num_batches, num_epochs, repeats)
 

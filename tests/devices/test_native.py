@@ -11,6 +11,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -297,6 +298,20 @@ def test_arguments_of_the_wrong_kind_are_errors(unchecked_annotations):
         run((W, W_over_s, parts, rows, columns, values), num_threads=0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [40, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("array", [3, 4])
+def test_rows_and_columns_outside_of_W_are_errors(dtype, index, array):
+    for place in (0, -1):
+        arguments = problem(dtype=dtype)
+        arguments[array].reshape(-1)[place] = index
+        with pytest.raises(
+            (ValueError, jax.errors.JaxRuntimeError), match="rows and columns must be those of W"
+        ):
+            jax.block_until_ready(run(arguments))
+    run(problem(dtype=dtype))
+
+
 # --- The exact step ---------------------------------------------------------------------------------
 
 
@@ -428,7 +443,7 @@ def script(path, text):
 
 
 def loaded(*compiler):
-    library, version = native.load_library(list(compiler))
+    library, version = native.load_library(list(compiler), Path(os.environ["DCDJAX_CACHE"], "native"))
     assert all(library[target] for target in native.TARGETS.values())
     return version
 
@@ -459,7 +474,7 @@ def test_compilers_that_do_not_compile(cache, tmp_path, monkeypatch):
         "true": "true: no library, and no complaint",
         "/nonexistent/cc": "No such file",
         complains: "this compiler is / not / well",
-        slow: "timed out",
+        slow: "not done after 0.2 seconds in all",
         f"{complains} 'unfinished": "ValueError: No closing quotation",
     }.items():
         monkeypatch.setenv("CC", compiler)
@@ -502,7 +517,7 @@ def test_after_a_library_that_cannot_be_loaded_the_next_compiler_has_its_turn(ca
 def test_a_compiler_that_does_not_know_the_processor(cache, tmp_path):
     refuses = 'for a; do case "$a" in -march=*) echo what >&2; exit 1;; esac; done'
     assert loaded(script(tmp_path / "old-cc", f'{refuses}\nexec cc "$@"')) == loaded("cc")
-    assert len(list(cache.iterdir())) == 1  # the same version: found
+    assert len(list(cache.iterdir())) == 2  # by another program, though of the same version
 
 
 @pytest.mark.slow
@@ -519,20 +534,92 @@ def test_two_processes_at_once(cache):
 
 
 def test_damaged_libraries_are_not_loaded(cache, tmp_path):
-    loaded("cc")
+    finds = script(tmp_path / "finds", 'exec cc "$@"')
+    loaded(finds)
     (path,) = cache.iterdir()
     whole = path.read_bytes()
-    # It says what version it is, but cannot build: what loads is what lies there.
-    finds = script(tmp_path / "finds", '[ "$1" = --version ] && exec cc --version\necho cannot >&2; exit 1')
+    # From now on it says what version it is, but cannot build: what loads is what lies there.
+    script(tmp_path / "finds", '[ "$1" = --version ] && exec cc --version\necho cannot >&2; exit 1')
     assert loaded(finds)
     # Cut off, loading it would end in a bus error.
     for damaged in (whole[: len(whole) // 2], whole[:-1], b"not a library", b""):
         path.unlink()  # it is in use here, and must not change
         path.write_bytes(damaged)
+        path.chmod(0o600)
         with pytest.raises(native.BuildError, match="cannot"):
             loaded(finds)
-    loaded("cc")
+    path.write_bytes(whole)
     assert loaded(finds)
+
+
+def test_what_another_can_have_written_is_not_loaded(cache, tmp_path, monkeypatch):
+    old_mask = os.umask(0)
+    try:
+        loaded("cc")
+    finally:
+        os.umask(old_mask)
+    (path,) = cache.iterdir()
+    for one, mode in ((path, 0o600), (cache, 0o700), (cache.parent, 0o700)):
+        assert one.stat().st_mode & 0o777 == mode
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_build", None)  # what is there is found
+        loaded("cc")
+        path.chmod(0o620)
+        with pytest.raises(TypeError):
+            loaded("cc")
+    folders = []
+
+    def remember(_, folder, deadline):
+        folders.append(folder)
+        raise native.BuildError
+
+    monkeypatch.setattr(native, "load_library", remember)
+    monkeypatch.setenv("CC", "cc")
+    for folder in (cache, cache.parent):
+        folder.chmod(0o770)
+        with pytest.warns(UserWarning, match=f"because other users can write to {folder}; .* DCDJAX_CACHE"):
+            native.try_to_load.__wrapped__()
+        folder.chmod(0o700)
+    native.try_to_load.__wrapped__()
+    assert folders == [None, None, cache]
+
+
+def test_without_a_folder_nothing_is_kept(cache):
+    library, _ = native.load_library(["cc"], None)
+    assert library[native.TARGETS["float32"]]
+    assert not cache.exists()
+
+
+def test_other_options_of_the_compiler_make_another_library(cache):
+    loaded("cc")
+    loaded("cc", "-ffast-math")
+    loaded("cc")
+    assert len({path.name[:16] for path in cache.iterdir()}) == 2
+
+
+def test_a_compiler_that_hangs_is_ended_with_its_children(cache, tmp_path, monkeypatch):
+    pid = tmp_path / "pid"
+    hangs = script(tmp_path / "hangs", f'sleep 60 & echo $! > "{pid}"; wait')
+    monkeypatch.setattr(native, "BUILD_SECONDS", 1.0)
+    monkeypatch.setattr(native, "find_compilers", lambda: iter([[hangs], [hangs], [hangs]]))
+    began = time.monotonic()
+    found, why = native.try_to_load.__wrapped__()
+    assert time.monotonic() - began < 5
+    assert not found
+    assert why.count("not done after 1 seconds in all") == 3
+    deadline = time.monotonic() + 10
+    while is_running(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(int(pid.read_text()))
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")  # an orphan that nobody waits for is a zombie
+    return not (stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
 def test_another_processor_has_another_library(cache, monkeypatch):

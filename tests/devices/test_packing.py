@@ -108,7 +108,7 @@ def test_tiles_take_no_more_memory_than_S(monkeypatch):
     tiles, segments = pack(S, cells_per_nonzero=1e6)
     assert 0 < tiles.values.nbytes <= S.nnz * 12
     np.testing.assert_array_equal(unpack(tiles, segments, 80), S.toarray())
-    # The best ones first: those on the diagonal are full, of the others there was no room for some.
+    # The best ones first: those on the diagonal are full, of the others some did not fit.
     assert (tiles.rows == tiles.columns).sum() == 20
     assert tiles.rows.size < 40
 
@@ -174,3 +174,21 @@ def test_all_in_tiles_or_all_in_segments(num_words):
     assert tiles.values.shape == (1, num_words, num_words)
     assert segments.rows.size == 0
     np.testing.assert_array_equal(unpack(tiles, segments, num_words), S)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rows", 30), ("rows", -1), ("columns", 30), ("columns", -1), ("parts", 10**6), ("parts", -1)],
+)
+def test_indices_outside_of_W_are_refused(name, value):
+    tiles, segments = pack(random_S(np.random.default_rng(7), 30, 0.3))
+    assert tiles.rows.size
+    assert segments.rows.size
+    for piece in (tiles, segments):
+        packing.check_indices(piece, 30)
+        with pytest.raises(ValueError, match="S is laid out wrongly: its "):
+            packing.check_indices(piece, 29)
+        if hasattr(piece, name):
+            getattr(piece, name)[..., -1] = value
+            with pytest.raises(ValueError, match=f"S is laid out wrongly: its {name}"):
+                packing.check_indices(piece, 30)

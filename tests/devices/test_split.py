@@ -29,17 +29,17 @@ def test_dealt_words_come_back(num_words, num_devices, axis):
     np.testing.assert_array_equal(np.moveaxis(ordered, axis, 0)[~real], 0)
 
 
-def test_dealt_by_jax():
+def test_order_and_padding_in_jax():
     split, array = RowSplit(7, 3), np.arange(1.0, 15.0).reshape(7, 2)
     ordered = split.to_device_order(jnp.asarray(array))
     np.testing.assert_array_equal(ordered, split.to_device_order(array))
     np.testing.assert_array_equal(split.to_word_order(ordered), array)
     np.testing.assert_array_equal(split.real_rows(), split.to_device_order(array)[:, 0] > 0)
-    np.testing.assert_array_equal(split.zero_padding(ordered + 1)[:, 0] > 0, split.real_rows())
+    np.testing.assert_array_equal(split.fill_padding(ordered + 1, 0)[:, 0] > 0, split.real_rows())
     for device in range(3):
         own = (ordered + 1)[3 * device : 3 * device + 3]
-        expected = split.zero_padding(ordered + 1)[3 * device : 3 * device + 3]
-        np.testing.assert_array_equal(split.zero_local_padding(own, jnp.int32(device)), expected)
+        expected = split.fill_padding(ordered + 1, 0)[3 * device : 3 * device + 3]
+        np.testing.assert_array_equal(split.fill_local_padding(own, jnp.int32(device), 0), expected)
 
 
 @pytest.mark.parametrize(("num_words", "num_devices"), [(20, 1), (20, 3), (21, 7), (8, 8)])
@@ -197,8 +197,8 @@ W = initialize.uniform(key, 37, 4, dtype=jnp.float64)
 share = np.linspace(0, 1, 37)
 smooth = smoothing.smoothed(W, one, jnp.asarray(share))
 with jax.debug_nans(True):
-    apart = many.from_devices(smoothing.smoothed(many.to_devices(W), many, many.to_devices(share)))
-np.testing.assert_allclose(apart, smooth, atol=1e-12)
+    alone = many.from_devices(smoothing.smoothed(many.to_devices(W), many, many.to_devices(share)))
+np.testing.assert_allclose(alone, smooth, atol=1e-12)
 starts = [initialize.spectral(key, parts, 4, restarts=2) for parts in (one, many)]
 np.testing.assert_allclose(*starts, atol=1e-6)
 """)

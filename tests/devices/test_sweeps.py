@@ -11,7 +11,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.sparse
-from problems import TOLERANCES, assert_same_sweep, mixed_S, pair, random_W, slow
+from problems import TOLERANCES, assert_same_sweep, mixed_S, pair, random_S, random_W, slow
 
 from dcdjax import prepare
 from dcdjax.devices import layout, native, sweeps
@@ -186,7 +186,7 @@ for n in range(3):
     np.testing.assert_allclose(together.W[n], solve(batch[n], one, **options).W, rtol=1e-3, atol=1e-5)
     with_mesh = inside(sharding.replicate(batch[n], all_three.devices))
     np.testing.assert_allclose(together.W[n], with_mesh, rtol=1e-3, atol=1e-5)
-# S that nobody has prepared, inside a transformation; numbers and arrays that are bound to a device.
+# S that is not prepared, inside a transformation; numbers and arrays that are bound to a device.
 within = jax.jit(lambda W: solve(W, sparse, **options).W)
 for where in (None, *jax.devices()):
     np.testing.assert_allclose(within(jax.device_put(batch[0], where)), together.W[0], rtol=1e-3, atol=1e-5)
@@ -253,3 +253,11 @@ def test_rows_are_shared_whatever_their_number(cached):
         [sys.executable, "-c", BY_ROWS], capture_output=True, text=True, timeout=120, env=cached
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("num_rows", [1, 29, 31])
+def test_a_W_of_other_words_is_refused(num_rows):
+    layout = prepare(scipy.sparse.csr_array(random_S(np.random.default_rng(5), 30)))
+    for function in (sweeps.sweep, sweeps.product):
+        with pytest.raises(ValueError, match=f"W must have 30 rows as S has them, got {num_rows}"):
+            function(jnp.ones((num_rows, 4), jnp.float32), layout)

@@ -574,6 +574,121 @@ def test_with_none_left_it_begins_anew(parts, tmp_path, uncut):
         assert_same(kept(tmp_path), uncut)
 
 
+def edit(path, tensors=None, content=None, info=None, without=()):
+    """Write a file anew, with other content and the right checksum."""
+    old_tensors, old_content = store.read(path)
+    tensors = {
+        name: array for name, array in {**old_tensors, **(tensors or {})}.items() if name not in without
+    }
+    content = {**old_content, **(content or {})}
+    if info:
+        content["info"] = {**content["info"], **info}
+    store.write(path, tensors, content, kind="checkpoint")
+
+
+def W(num_rows=30, num_topics=3, value=0.2, dtype=np.float32):
+    return np.full((num_rows, num_topics), value, dtype)
+
+
+WRONG_STATES = {
+    "W has other rows": ({"tensors": {"W": W(10), "ZW": W(10)}}, r"W is float32 \(10, 3\), not .* \(30, 3\)"),
+    "W has more topics": ({"tensors": {"W": W(30, 5), "ZW": W(30, 5)}}, r"its W is float32 \(30, 5\)"),
+    "ZW has other rows": ({"tensors": {"ZW": W(10)}}, r"its ZW is float32 \(10, 3\)"),
+    "W is float64": ({"tensors": {"W": W(dtype=np.float64)}}, "its W is float64"),
+    "W is negative": ({"tensors": {"W": W(value=-0.1)}}, "its W has entries that are negative or not finite"),
+    "W is NaN": ({"tensors": {"W": W(value=np.nan)}}, "its W has entries"),
+    "ZW is infinite": ({"tensors": {"ZW": W(value=np.inf)}}, "its ZW has entries"),
+    "no ZW": ({"without": ["ZW"]}, "it holds the arrays"),
+    "no history": ({"without": ["history.change"]}, "it holds the arrays"),
+    "one more array": ({"tensors": {"more": W()}}, "it holds the arrays"),
+    "a short history": ({"tensors": {"history.change": np.zeros(3, np.float32)}}, r"change is .* \(3,\)"),
+    "no known status": ({"tensors": {"status": np.array(9, np.int32)}}, "it has the status 9"),
+    "several statuses": ({"tensors": {"status": np.zeros(2, np.int32)}}, "its status is"),
+    "too many steps": ({"tensors": {"num_steps": np.array(13, np.int32)}}, "after 13 steps"),
+    "steps below zero": ({"tensors": {"num_steps": np.array(-1, np.int32)}}, "after -1 steps"),
+    "another start": ({"info": {"start": 1}}, "it is of start 1, which its name does not say"),
+    "no such start": ({"info": {"start": 2}}, "of start 2"),
+    "the start is no number": ({"info": {"start": "0"}}, "of start '0'"),
+    "no such kind": ({"info": {"kind": "begun"}}, "of the kind 'begun'"),
+    "the kind is a list": ({"info": {"kind": []}}, r"of the kind \[\]"),
+    "another kind": ({"info": {"kind": "finished"}}, "it holds the arrays"),
+    "no run": ({"content": {"run": None}}, "its entry 'run' is no record"),
+    "no info": ({"content": {"info": []}}, "its entry 'info' is no record"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def half_done(tmp_path_factory):
+    """A folder with one finished start and one under way."""
+    folder = tmp_path_factory.mktemp("half")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setattr(scheduler, "SECONDS_PER_CHUNK", 1e-9)
+        cut(folder, 17)
+    return folder
+
+
+def copied(half_done, folder):
+    """A copy with one file of each part, so that a damaged one has none before it."""
+    shutil.copytree(half_done, folder)
+    for part in ("start0000", "start0001", "vectors"):
+        for path in sorted(folder.glob(f"checkpoint-{part}*"))[:-1]:
+            path.unlink()
+    (state,) = [
+        path for path in folder.glob("*start*") if store.read(path).content["info"]["kind"] == "under_way"
+    ]
+    return state
+
+
+@pytest.mark.parametrize("name", WRONG_STATES)
+def test_a_state_of_another_kind_is_not_used(name, half_done, tmp_path, uncut):
+    state = copied(half_done, tmp_path / "run")
+    changes, message = WRONG_STATES[name]
+    if "another start" in name:
+        changes = {"info": {"start": 1 - store.read(state).content["info"]["start"]}}
+        message = "which its name does not say"
+    edit(state, **changes)
+    with pytest.warns(CheckpointWarning, match=rf"is damaged and not used: .*{state.name}: .*{message}"):
+        assert_same(kept(tmp_path / "run"), uncut)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tensors": {"W": W(30, 2)}},
+        {"tensors": {"W": W(29)}},
+        {"tensors": {"W": W(value=np.nan)}},
+        {"without": ["objective"]},
+    ],
+)
+def test_a_solution_of_another_kind_is_not_used(changes, half_done, tmp_path, uncut):
+    state = copied(half_done, tmp_path / "run")
+    (solution,) = set((tmp_path / "run").glob("*start*")) - {state}
+    edit(solution, **changes)
+    with pytest.warns(CheckpointWarning, match=rf"is damaged and not used: .*{solution.name}: "):
+        assert_same(kept(tmp_path / "run"), uncut)
+
+
+@pytest.mark.parametrize("vectors", [W(30, 2), W(10, 3), W(value=np.nan), W(dtype=np.float64)])
+def test_vectors_of_another_kind_are_not_used(vectors, half_done, tmp_path, uncut):
+    copied(half_done, tmp_path / "run")
+    edit(newest(tmp_path / "run", "vectors"), {"vectors": vectors})
+    with pytest.warns(CheckpointWarning, match=r"is damaged and not used: .*its vectors "):
+        assert_same(kept(tmp_path / "run"), uncut)
+
+
+def test_a_deep_record_is_not_used(half_done, tmp_path, uncut, monkeypatch):
+    state = copied(half_done, tmp_path / "run")
+    deep: Any = []
+    for _ in range(900):
+        deep = {"deeper": deep}
+    monkeypatch.setattr(store, "_to_json", lambda value, *_: value)
+    edit(state, content={"run": deep})
+    monkeypatch.undo()
+    with pytest.warns(CheckpointWarning, match=r"is damaged and not used: .* more than 100 levels deep"):
+        assert_same(kept(tmp_path / "run"), uncut)
+
+
 # --- Refused ----------------------------------------------------------------------------------------
 
 CHANGED = {

@@ -223,7 +223,7 @@ def test_update_at_the_ends_of_float32(scale):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_zeros_in_W_do_no_harm(dtype):
-    """Nobody holds topic 2, and two neighbors share no topic: 0 / 0 twice, were there no floor."""
+    """No word has topic 2, and two neighbors share no topic. Without the floor both give 0 / 0."""
     W = np.array([[1, 0, 0], [0, 1, 0], [0.5, 0.5, 0]], dtype)
     S = np.ones((3, 3))
     out = update(jnp.asarray(W), *pair(S, dtype))

@@ -11,7 +11,7 @@ from jax.scipy.special import xlogy
 from problems import full_pair, pair, random_S, random_W
 
 from dcdjax import divergence
-from dcdjax.method import divergences
+from dcdjax.method import divergences, priors
 from dcdjax.method.divergences import OverZeros, alpha, kl, over_zeros, squared, total
 from dcdjax.solvers import gradient, minibatches
 
@@ -74,7 +74,7 @@ def mean_gradient(divergence, theta, S):
     def all_of_them(theta, batches):
         numbers = jnp.arange(NUM_BATCHES, dtype=jnp.int32)
         return lax.map(
-            lambda n: gradient.estimate(theta, batches, n, None, jnp.int32(0), of)[0], numbers
+            lambda n: gradient.estimate(theta, batches, n, priors.NO_PRIOR, jnp.int32(0), of)[0], numbers
         ).mean(0)
 
     return all_of_them(jnp.asarray(theta), batches)
@@ -150,9 +150,11 @@ def test_the_total_is_differentiable_by_W():
 
 def test_squares_by_the_gram_matrix():
     W, _ = problem()
-    np.testing.assert_allclose(divergences.squares(jnp.asarray(W)), (oracle.shat(W) ** 2).sum(), rtol=1e-12)
+    np.testing.assert_allclose(
+        divergences.sum_of_squares(jnp.asarray(W)), (oracle.shat(W) ** 2).sum(), rtol=1e-12
+    )
     dying = np.hstack([W, np.full((NUM_WORDS, 1), 1e-30)]).astype(np.float32)  # 1e-30 squared is zero
-    got = divergences.squares(jnp.asarray(dying))
+    got = divergences.sum_of_squares(jnp.asarray(dying))
     np.testing.assert_allclose(got, (oracle.shat(dying.astype(np.float64)) ** 2).sum(), rtol=1e-5)
 
 

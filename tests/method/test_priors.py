@@ -206,13 +206,12 @@ def test_penalty_and_its_gradient(alpha, rho):
         np.testing.assert_allclose(gradient[at], slope, rtol=1e-6, atol=1e-7)
 
 
-def test_penalty_leaves_out_what_is_no_word():
+def test_penalty_leaves_padding_out():
     W, _ = problem(num_words=7)
-    held = jnp.arange(7) < 5
-    blank = jnp.where(held[:, None], W, 0)
-    found = priors.penalty(numbers(0.4, 0.2), jnp.int32(0), blank, held, 5)
+    padded = jnp.where(jnp.arange(7)[:, None] < 5, W, 0)
+    found = priors.penalty(numbers(0.4, 0.2), jnp.int32(0), padded, 5)
     np.testing.assert_allclose(found, penalty(W[:5], 0.4, 0.2), rtol=1e-12)
-    gradient = jax.grad(lambda W: priors.penalty(numbers(0.4), jnp.int32(0), W, held, 5))(blank)
+    gradient = jax.grad(lambda W: priors.penalty(numbers(0.4), jnp.int32(0), W, 5))(padded)
     assert np.isfinite(gradient).all()
 
 

@@ -161,7 +161,7 @@ def with_row(value):
 @pytest.mark.parametrize(
     ("points", "k", "options", "message"),
     [
-        (with_row(np.nan), 1, {}, r"points\[2\] is not finite \(1 such"),
+        (with_row(np.nan), 1, {}, r"points\[2\] is not finite \(1 in total"),
         (with_row(np.inf), 1, {}, r"points\[2\] is not finite"),
         (with_row(0), 1, {"metric": "cosine"}, r"points\[2\] is zero.*cosine"),
         (GOOD[0], 1, {}, r"points must be of shape \(points, dimensions\), got \(2,\)"),

@@ -1,6 +1,7 @@
 """What is not a symmetric, nonnegative S is refused with its first offending entry, or mended as asked."""
 
 import gzip
+import tracemalloc
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -40,14 +41,14 @@ def changed(array, at, value):
         (IDX.T, VAL, r"S_idx must be of shape \(nonzeros, 2\), got \(2, 4\)"),
         (IDX[:, 0], VAL, r"S_idx must be of shape \(nonzeros, 2\), got \(4,\)"),
         (IDX.astype(float), VAL, "S_idx must be integers, got float64"),
-        (IDX, VAL[:3], r"S_val must be of shape \(4,\) as S_idx has it, got \(3,\)"),
+        (IDX, VAL[:3], r"S_val must be of shape \(4,\) to match S_idx, got \(3,\)"),
         (
             IDX,
             changed(VAL, 1, -1),
-            r"S_val\[1\] = -1.0 at \(1, 0\) is not a finite, nonnegative number \(1 such",
+            r"S_val\[1\] = -1.0 at \(1, 0\) is not a finite, nonnegative number \(1 in total",
         ),
         (IDX, changed(VAL, 3, np.nan), r"S_val\[3\] = nan at \(2, 1\)"),
-        (IDX, changed(VAL, slice(2, 4), np.inf), r"S_val\[2\] = inf at \(1, 2\).*\(2 such"),
+        (IDX, changed(VAL, slice(2, 4), np.inf), r"S_val\[2\] = inf at \(1, 2\).*\(2 in total"),
         (IDX, VAL.astype(complex), "S_val must be real numbers, got complex128"),
         (IDX, np.array(["a"] * 4), "S_val must be real numbers"),
         (IDX, changed(VAL, 0, 5), r"S\[0, 1\] = 5.0 but S\[1, 0\] = 1.0 \(2 entries"),
@@ -55,11 +56,11 @@ def changed(array, at, value):
         (
             IDX[[0, 1, 2, 3, 2]],
             VAL[[0, 1, 2, 3, 2]],
-            r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 such",
+            r"S_idx\[2\] = \(1, 2\) occurs more than once \(1 in total",
         ),
-        (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 such in all\)"),
+        (IDX[:2], VAL[:2], r"word 2 has no nonzero \(1 in total\)"),
         (IDX, changed(VAL, slice(2, 4), 0), r"word 2 has no nonzero"),
-        (IDX[:0], VAL[:0], r"word 0 has no nonzero \(3 such in all\)"),
+        (IDX[:0], VAL[:0], r"word 0 has no nonzero \(3 in total\)"),
     ],
 )
 def test_wrong_pairs_are_refused(S_idx, S_val, message):
@@ -188,7 +189,7 @@ def test_words_go_with_the_rows_that_remain():
     with pytest.warns(UserWarning, match="dropped 2 words"):
         result = from_matrix(S, words=["a", "b", "c", "d"], drop_isolated=True)
     assert result.words == ("b", "d")
-    with pytest.raises(ValueError, match=r"S: word 0 \('a'\) has no nonzero \(2 such"):
+    with pytest.raises(ValueError, match=r"S: word 0 \('a'\) has no nonzero \(2 in total"):
         from_matrix(S, words=["a", "b", "c", "d"])
 
 
@@ -262,7 +263,7 @@ def test_a_record_that_is_not_symmetric_is_refused(row, column):
 def test_words_no_more_frequent_than_chance_are_refused_or_dropped():
     # "the" meets everybody as chance has it, the others prefer their own kind
     C = np.array([[4.0, 4, 4], [4, 9, 0], [4, 0, 9]])
-    with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 such in all\).*drop_isolated"):
+    with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 in total\).*drop_isolated"):
         from_counts(C, words=["the", "tea", "law"], context_exponent=1.0, shift=0.1)
     with pytest.warns(UserWarning, match="dropped 1 words without neighbors, 2 remain"):
         result = from_counts(
@@ -389,13 +390,65 @@ def test_a_tampered_similarity_is_refused(saved, change, message):
             open_file(path)
 
 
-@pytest.mark.parametrize("value", [np.nan, -1.0, 0.0, 7.0])
-def test_tampered_values_are_refused(tmp_path, value):
-    S = from_matrix(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    S.matrix.data[0] = value
+PATH = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (
+            changed(PATH, (0, 1), np.nan),
+            r"S\[0\] = nan at \(0, 1\) is not a finite, nonnegative number \(1 such",
+        ),
+        (changed(PATH, (2, 1), np.inf), r"S\[3\] = inf at \(2, 1\)"),
+        (changed(PATH, (1, 2), -1.0), r"S\[2\] = -1.0 at \(1, 2\)"),
+        (changed(PATH, (0, 1), 7.0), "S is not symmetric: "),
+        (changed(PATH, (0, 2), 1e-4), "S is not symmetric: "),
+        (np.pad(PATH, [(0, 0), (0, 2)], constant_values=1.0), r"S must be square, got shape \(3, 5\)"),
+        (np.pad(PATH, [(0, 2), (0, 0)], constant_values=1.0), r"S must be square, got shape \(5, 3\)"),
+    ],
+)
+@pytest.mark.parametrize("open_file", [load, mapped, read])
+def test_tampered_matrices_are_refused(tmp_path, matrix, message, open_file):
+    matrix = scipy.sparse.csr_array(matrix)
+    Similarity(matrix, np.arange(matrix.shape[0])).save(tmp_path / "S.safetensors")
+    with pytest.raises(ValueError, match=rf"S\.safetensors: {message}"):
+        open_file(tmp_path / "S.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (scipy.sparse.csr_array(PATH.astype(np.float32)), "S must be float64 to be mapped, got float32"),
+        (scipy.sparse.csr_array(([1.0, 2, 1, 2], [1, 2, 0, 1], [0, 1, 3, 4])), "columns that are not sorted"),
+        (scipy.sparse.csr_array(([1.0, 0.5, 0.5], [1, 0, 0], [0, 1, 3])), "sorted, or are there twice"),
+        (scipy.sparse.csr_array(([1.0, 1, 0, 2], [1, 0, 1, 2], [0, 1, 3, 4])), "zeros among its nonzeros"),
+    ],
+)
+def test_a_matrix_that_would_have_to_change_is_not_mapped(tmp_path, matrix, message):
+    Similarity(matrix, np.arange(matrix.shape[0])).save(tmp_path / "S.safetensors")
+    with pytest.raises(ValueError, match=rf"S\.safetensors: .*{message}"):
+        mapped(tmp_path / "S.safetensors")
+
+
+def test_numbers_near_the_limit_are_mapped(tmp_path):
+    S = from_matrix(np.full((3, 3), 1e308))
     S.save(tmp_path / "S.safetensors")
-    with pytest.raises(ValueError, match=r"S\.safetensors: "):
-        load(tmp_path / "S.safetensors")
+    assert_same(mapped(tmp_path / "S.safetensors"), S)
+
+
+def test_a_mapped_matrix_is_checked_without_a_copy(tmp_path):
+    num_words, num_neighbors = 2_000, 250
+    i = np.repeat(np.arange(num_words), 2 * num_neighbors)
+    j = (i + np.tile([*range(-num_neighbors, 0), *range(1, num_neighbors + 1)], num_words)) % num_words
+    S = from_matrix(scipy.sparse.coo_array((np.ones(i.size), (i, j))))
+    S.save(tmp_path / "S.safetensors")
+    tracemalloc.start()
+    try:
+        mapped(tmp_path / "S.safetensors")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # of 12 MB
+    finally:
+        tracemalloc.stop()
 
 
 def test_counts_are_no_similarity(tmp_path):

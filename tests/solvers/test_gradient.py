@@ -59,7 +59,7 @@ def compiled(num_batches, divergence):
     return jax.jit(all_of_them)
 
 
-def estimates(W, S, num_batches, divergence, prior=None, epoch=0):
+def estimates(W, S, num_batches, divergence, prior=priors.NO_PRIOR, epoch=0):
     """The gradients by theta of all minibatches, and what they add to the objective."""
     batches = minibatches.draw(jax.random.key(1), scipy.sparse.csr_array(S), num_batches, dtype=W.dtype)
     return compiled(num_batches, divergence)(jnp.log(W), batches, prior, jnp.int32(epoch))
@@ -176,7 +176,7 @@ def test_an_optimizer_is_told_the_objective():
     told: Any = optax.GradientTransformationExtraArgs
     told = told(lambda theta: jnp.zeros((), theta.dtype), update)
     batches = minibatches.draw(jax.random.key(0), sparse, 1, dtype=W.dtype)
-    for d, prior in ((kl, priors.checked(1.5, 0.0, W.dtype)), (squared, None)):
+    for d, prior in ((kl, priors.checked(1.5, 0.0, W.dtype)), (squared, priors.NO_PRIOR)):
         of = gradient.Problem(divergence=d, zeros=divergences.over_zeros(d))
         method = gradient.method(batches, prior, told, of)
         (_, value), _ = jax.jit(method.visit)(method.init(W), jnp.int32(0), jnp.int32(0))
@@ -249,10 +249,10 @@ def test_the_key_decides():
     first, again, typed, other = (solve(W, sparse, key=key) for key in (3, 3, jax.random.key(3), 4))
     chex.assert_trees_all_equal(first, again, typed)
     assert np.abs(first.W - other.W).max() > 1e-4
-    of_deal, _ = jax.random.split(jax.random.key(3))
-    dealt = minibatches.draw(of_deal, sparse, 3, dtype=W.dtype)
-    chex.assert_trees_all_equal(solve(W, dealt, key=3), first)
-    assert np.abs(solve(W, dealt, key=5).W - first.W).max() > 1e-4  # the same minibatches in another order
+    draw_key, _ = jax.random.split(jax.random.key(3))
+    drawn = minibatches.draw(draw_key, sparse, 3, dtype=W.dtype)
+    chex.assert_trees_all_equal(solve(W, drawn, key=3), first)
+    assert np.abs(solve(W, drawn, key=5).W - first.W).max() > 1e-4  # the same minibatches in another order
 
 
 def test_each_minibatch_once_an_epoch_in_another_order():
@@ -287,7 +287,7 @@ def test_planted_blocks_are_found(name):
     np.testing.assert_allclose(solution.objective, best, rtol=0.02, atol=0.2)
 
 
-# --- Properties that cross rooms --------------------------------------------------------------------
+# --- Properties that cross folders ------------------------------------------------------------------
 
 
 def test_one_trace_per_shape(monkeypatch):

@@ -193,9 +193,9 @@ def test_inside_jit():
     closed_over = jax.jit(lambda batches: incremental.solve(W, batches, key=jax.random.key(5), **options).W)
     np.testing.assert_allclose(closed_over(batches), expected, rtol=1e-10)
     sparse = scipy.sparse.csr_array(S)
-    dealt = jax.jit(lambda W: incremental.solve(W, sparse, key=7, num_batches=3, **options).W)
+    drawn = jax.jit(lambda W: incremental.solve(W, sparse, key=7, num_batches=3, **options).W)
     expected = incremental.solve(W, sparse, key=7, num_batches=3, **options).W
-    np.testing.assert_allclose(dealt(W), expected, rtol=1e-10)
+    np.testing.assert_allclose(drawn(W), expected, rtol=1e-10)
     with pytest.raises(ValueError, match="key is traced"):
         jax.jit(lambda key: incremental.solve(W, sparse, key=key, **options).W)(jax.random.key(0))
 
@@ -219,7 +219,7 @@ drawn = [
     for n in (1, 2, 3)
 ]
 for n, batches in enumerate(drawn, 1):
-    assert batches.devices == jax.devices()[:n]
+    assert batches.stacked.devices == jax.devices()[:n]
     S_again = sum(dense(batches.layout(jnp.int32(m))) for m in range(4))
     np.testing.assert_allclose(S_again, S / (S.sum() / 31), rtol=1e-12)
 alone, *shared = (incremental.solve(W, batches, key=0, tol=0.0, max_epochs=3) for batches in drawn)

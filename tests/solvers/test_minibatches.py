@@ -28,7 +28,7 @@ def test_all_together_are_S(num_batches):
     found = parts(batches)
     mean = S.sum() / 40
     np.testing.assert_allclose(found.sum(0), S / mean, rtol=1e-12)
-    np.testing.assert_allclose(batches.scale, mean, rtol=1e-12)
+    np.testing.assert_allclose(batches.stacked.scale, mean, rtol=1e-12)
     np.testing.assert_allclose(batches.degrees, S.sum(1) / mean, rtol=1e-12)
     # A pair is in one of them, and its mirror image in the same.
     assert ((found > 0).sum(0) == (S > 0)).all()

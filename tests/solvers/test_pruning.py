@@ -141,8 +141,8 @@ def test_noise():
     expected = ((S / mean - oracle.shat(W)) ** 2).sum() / len(S)
     np.testing.assert_allclose(pruning.noise(jnp.asarray(W), matrix), expected, rtol=1e-10)
     # Of counts, at the W whose Shat is their rate, one over the mean.
-    apart = np.sqrt(20 * (4.0 - 0.4) / (20 * 4.0 + 60 * 0.4))
-    planted_W = np.eye(4)[group] * apart + (1 - apart) / 4
+    share = np.sqrt(20 * (4.0 - 0.4) / (20 * 4.0 + 60 * 0.4))
+    planted_W = np.eye(4)[group] * share + (1 - share) / 4
     assert 0.9 < mean * pruning.noise(jnp.asarray(planted_W), matrix) < 1.1
 
 
@@ -156,7 +156,7 @@ def test_fewer_words_than_topics():
 def test_alive():
     W = jnp.asarray([[0.5, 0.3, 0.2], [0.0, 0.3, 0.7]])
     np.testing.assert_array_equal(pruning.alive(W), [0, 1, 2])
-    np.testing.assert_array_equal(pruning.alive(W[:1] * 0.8), [0])  # the largest, if nobody has half a word
+    np.testing.assert_array_equal(pruning.alive(W[:1] * 0.8), [0])  # the largest, if none has half a word
     np.testing.assert_array_equal(pruning.alive(W[1:]), [2])
 
 

@@ -394,6 +394,26 @@ def test_built_in_is_made_once(monkeypatch, tmp_path):
     assert len(calls) == 3
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no permissions")
+def test_what_another_user_can_have_written_is_built_again(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(python_docs, "build", lambda progress: calls.append(0) or "text\n")
+    old_mask = os.umask(0)
+    try:
+        path = datasets.load("python-docs").path
+    finally:
+        os.umask(old_mask)
+    for one, mode in ((path, 0o600), (path.parent, 0o700), (tmp_path / "cache", 0o700)):
+        assert one.stat().st_mode & 0o777 == mode
+    planted = path.with_name(path.name.replace(sha256(b"text\n")[:16], sha256(b"other\n")[:16]))
+    planted.write_bytes(b"other\n")
+    planted.chmod(0o666)
+    path.parent.chmod(0o777)
+    path.unlink()
+    found = datasets.load("python-docs")
+    assert (found.path, found.sha256, len(calls)) == (path, sha256(b"text\n"), 2)
+
+
 @pytest.mark.parametrize(
     ("platform", "variables", "folder"),
     [

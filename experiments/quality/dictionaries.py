@@ -28,8 +28,8 @@ class WordNet:
         self.senses: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for part, letter in (("noun", "n"), ("verb", "v")):
             for line in _entries(folder / "dict" / f"data.{part}"):
-                facts, _, gloss = line.partition("|")
-                fields = facts.split()
+                data, _, gloss = line.partition("|")
+                fields = data.split()
                 synset = (letter, fields[0])
                 self.glosses[synset] = gloss
                 pointers = fields[5 + 2 * int(fields[3], 16) :]
