@@ -61,7 +61,9 @@ def __getattr__(name: str) -> Any:
     if name in _OWNERS:
         owner = import_module(f"dcdjax.{_OWNERS[name]}")
         return getattr(owner, name) if hasattr(owner, name) else import_module(f"{owner.__name__}.{name}")
-    raise AttributeError(f"module 'dcdjax' has no attribute {name!r}")
+    from dcdjax.util.checks import did_you_mean
+
+    raise AttributeError(f"module 'dcdjax' has no attribute {name!r}{did_you_mean(name, __all__)}")
 
 
 def __dir__() -> list[str]:

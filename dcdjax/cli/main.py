@@ -7,7 +7,8 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+
+from dcdjax.cli.parser import Parser, natural, numbers, positive
 
 # Names in error messages of the package, and the options of the shell that they stand for.
 _OPTIONS = {
@@ -29,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     chosen, unknown = parser.parse_known_args(arguments)
     if unknown:
-        name = "dcdjax" if chosen.command is None else f"dcdjax {chosen.command}"
-        parser.exit(2, f"{name}: unrecognized arguments: {' '.join(unknown)} (see {name} --help)\n")
+        command = parser if chosen.command is None else parser.commands[chosen.command]
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{command.suggestion(unknown)}")
     if chosen.version:
         from dcdjax import __version__
 
@@ -103,44 +104,16 @@ def _say(command: str, message: str) -> None:
 # --- Commands and options --------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def _whole(least: int) -> Any:
-    def whole(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
-        return value
-
-    whole.__name__ = "int"  # argparse calls the type so: invalid int value
-    return whole
-
-
-_natural, _positive = _whole(0), _whole(1)
-
-
-def _numbers(text: str) -> list[int] | str:
-    if text == "auto":
-        return text
-    return [_positive(part) for part in text.split(",")]
-
-
-_numbers.__name__ = "number of topics"
-
-
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the whole command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="dcdjax",
         description="Word vectors that are topic probabilities: word embedding by low-rank doubly stochastic "
         "matrix decomposition, in JAX.",
         epilog="dcdjax COMMAND --help has examples. DCDJAX_TRACEBACK=1 shows where an error comes from.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for declare in (_demo, _fit, _neighbors, _topics, _explain, _evaluate, _export, _report):
         description, _, examples = (inspect.getdoc(declare) or "").partition("\n\nExamples:\n")
         command = commands.add_parser(
@@ -150,6 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
             epilog=f"examples:\n{examples}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        parser.commands[declare.__name__.removeprefix("_")] = command
         if declare not in (_demo, _fit):
             command.add_argument("model", metavar="MODEL", help="a folder that dcdjax fit wrote")
         declare(command)
@@ -178,7 +152,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
         default="dcdjax-demo",
         help="folder for the model (default: %(default)s)",
     )
-    add("--seed", type=_natural, default=0, help="random seed (default: %(default)s)")
+    add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
 
 
 def _fit(parser: argparse.ArgumentParser) -> None:
@@ -206,14 +180,14 @@ def _fit(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument_group("the text").add_argument
     add("--text", metavar="COLUMN", action="append", help="column of a table; several are joined")
-    add("--window", type=_positive, help="largest distance of a pair of words (default: 8)")
+    add("--window", type=positive, help="largest distance of a pair of words (default: 8)")
     add(
         "--distance-weighting",
         choices=("flat", "linear", "harmonic"),
         help="weight by distance (default: harmonic)",
     )
-    add("--max-words", type=_positive, help="number of words to keep (default: 20000)")
-    add("--min-count", type=_positive, help="leave out words that occur less often")
+    add("--max-words", type=positive, help="number of words to keep (default: 20000)")
+    add("--min-count", type=positive, help="leave out words that occur less often")
     add("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
     add("--lowercase", action="store_true", default=None, help="convert words to lower case")
     add("--pattern", metavar="REGEX", help="what a word is (default: all between blanks)")
@@ -243,10 +217,10 @@ def _solver_options(parser: argparse.ArgumentParser) -> None:
         "several numbers make several starts; auto recommends one (default: 200,500; preset topics: 50; at "
         "most a tenth of the words)"
     )
-    add("--topics", type=_numbers, metavar="N[,N]", help=topics)
+    add("--topics", type=numbers, metavar="N[,N]", help=topics)
     add("--start", choices=("spectral", "random"), help="default: spectral")
     restarts = "starts for each number of topics (default: four in all; matrix: one)"
-    add("--restarts", type=_positive, help=restarts)
+    add("--restarts", type=positive, help=restarts)
     combine = "how several starts become one model (default: %(default)s)"
     add("--combine", choices=("consensus", "best", "reduced"), default="consensus", help=combine)
     smoothing = (
@@ -255,10 +229,10 @@ def _solver_options(parser: argparse.ArgumentParser) -> None:
     add("--smoothing", type=float, metavar="A", help=smoothing)
     add("--step", choices=("exact", "relaxed"), help="relaxed is the paper's step (default: exact)")
     add("--tol", type=float, help="stop at this relative change of W (default: 0.03; matrix: 1e-3)")
-    add("--max-steps", type=_positive, help="largest number of steps (default: 200; matrix: 500)")
+    add("--max-steps", type=positive, help="largest number of steps (default: 200; matrix: 500)")
     add("--over-relaxation", type=float, help="above 1: larger steps (default: 1; matrix: 1.9)")
-    add("--seed", type=_natural, default=0, help="random seed (default: %(default)s)")
-    add("--cores", type=_positive, help="cores to use (default: all)")
+    add("--seed", type=natural, default=0, help="random seed (default: %(default)s)")
+    add("--cores", type=positive, help="cores to use (default: all)")
 
     add = parser.add_argument_group("checkpoints").add_argument
     folder = "save here while solving; the same command continues from there"
@@ -274,8 +248,8 @@ def _process_options(parser: argparse.ArgumentParser) -> None:
         "From a --matrix that dcdjax saved, each process keeps only the rows of its own devices in memory.",
     ).add_argument
     add("--coordinator", metavar="HOST:PORT", help="address of rank 0")
-    add("--processes", type=_positive, help="number of processes")
-    add("--rank", type=_natural, help="rank of this process, from 0")
+    add("--processes", type=positive, help="number of processes")
+    add("--rank", type=natural, help="rank of this process, from 0")
     add("--distributed", action="store_true", help="take all three from SLURM, Open MPI or a TPU pod")
     add("--timeout", type=float, metavar="SECONDS", help="time to wait for the other processes (default: 60)")
 
@@ -292,7 +266,7 @@ def _neighbors(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     words = "words to look up; - reads them from standard input, one a line"
     add("words", metavar="WORD", nargs="+", help=words)
-    add("-k", type=_positive, default=10, help="number of neighbors (default: %(default)s)")
+    add("-k", type=positive, default=10, help="number of neighbors (default: %(default)s)")
     add("--among", metavar="WORD", nargs="+", help="choose from these words only; stands after the words")
     add("--together", action="store_true", help="take all words as one query")
     _json(parser, "one object a line for each query")
@@ -312,11 +286,11 @@ def _topics(parser: argparse.ArgumentParser) -> None:
       dcdjax topics MODEL --of thread
     """
     add = parser.add_argument
-    add("-k", type=_positive, default=10, help="words of each topic (default: %(default)s)")
-    add("-n", type=_positive, default=20, help="number of topics (default: %(default)s)")
+    add("-k", type=positive, default=10, help="words of each topic (default: %(default)s)")
+    add("-n", type=positive, default=20, help="number of topics (default: %(default)s)")
     add("--of", metavar="WORD", help="the topics with the largest P(topic | WORD)")
     add("--subtopics", action="store_true", help="the finer topics of a model of several starts")
-    add("--topic", type=_natural, metavar="NUMBER", help="the subtopics of this topic")
+    add("--topic", type=natural, metavar="NUMBER", help="the subtopics of this topic")
     add("--sort", choices=("share", "coherence"), help="default: the most useful topics first")
     _json(parser, "one object a line for each topic")
 
@@ -330,7 +304,7 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("word", metavar="WORD")
     parser.add_argument("other", metavar="WORD")
-    parser.add_argument("-k", type=_positive, default=5, help="number of topics (default: %(default)s)")
+    parser.add_argument("-k", type=positive, default=5, help="number of topics (default: %(default)s)")
     _json(parser, "one object; all its contributions sum to the similarity if -k is large enough")
 
 
@@ -380,6 +354,6 @@ def _report(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", "--output", metavar="FILE", required=True, help="file to write, - for standard output")
     add("--title", help="title of the page (default: the name of the corpus)")
-    add("--max-words", type=_positive, help="show the most frequent words only (default: 20000)")
-    add("--neighbors", type=_positive, metavar="K", help="neighbors of each word (default: 20)")
+    add("--max-words", type=positive, help="show the most frequent words only (default: 20000)")
+    add("--neighbors", type=positive, metavar="K", help="neighbors of each word (default: 20)")
     add("--quiet", action="store_true", help="show no progress bars")

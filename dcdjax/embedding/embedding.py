@@ -120,6 +120,7 @@ class Embedding(GensimNames):
 
     # --- Queries ------------------------------------------------------------------------------------
 
+    @checks.suggest_names
     def neighbors(
         self, words: Any, k: int = 10, *, among: Sequence[str] | None = None, together: bool = False
     ) -> Any:

@@ -1,13 +1,12 @@
 """Learn an embedding from a corpus, counts or S in one call."""
 
 import datetime
-import inspect
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -31,18 +30,23 @@ from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.result import Solution, Status
 from dcdjax.starts import initialize, spectrum
-from dcdjax.util import keys
+from dcdjax.text import cooccurrence
+from dcdjax.text.cooccurrence import CountingOptions
+from dcdjax.util import checks, keys
 from dcdjax.util.interrupts import hold_signals
 from dcdjax.util.progress import Progress, as_progress
 
 __all__ = ["NotConvergedWarning", "fit"]
 
 
+@checks.suggest_names
+@checks.show_options_of(
+    cooccurrence.count, leave_out=("source", "progress"), defaults=presets.counting("default")
+)
 def fit(
     source: Any,
     *,
     num_topics: int | Sequence[int] | Literal["auto"] | None = None,
-    window: int | None = None,
     key: Any = 0,
     random_state: int | None = None,
     preset: Preset = "default",
@@ -65,7 +69,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 30.0,
     progress: Progress | bool = True,
-    **counting: Any,
+    **counting: Unpack[CountingOptions],
 ) -> Embedding:
     """Learn an embedding from a text, from counts or from a similarity matrix.
 
@@ -78,7 +82,6 @@ def fit(
         topics. Default: (200, 500) for a consensus of a text, otherwise 200. A small vocabulary gets fewer:
         at most a tenth of its words. "auto" recommends a number, see `choose_num_topics`, and records the
         curve behind it.
-      window: largest distance between two words that count as a pair. Default: 8. Only for a corpus.
       key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same
         result. Default: 0.
       random_state: scikit-learn's name for a whole number as key.
@@ -117,7 +120,9 @@ def fit(
       checkpoint_every: seconds between saves. 0 saves as often as possible. Each start is also saved when it
         finishes, and all starts when the fit is interrupted.
       progress: True shows bars on a terminal, False shows none; or a function to call instead.
-      **counting: further options of `count`, such as max_words, lowercase, drop.
+      **counting: the options of `count`, which explains them, such as window, max_words, lowercase and drop.
+        Only for a corpus. The preset decides on window (default: 8) and distance_weighting (default:
+        "harmonic"); all others have the defaults of `count`.
 
     Returns:
       The embedding. The topics of each start are sorted by weight.
@@ -144,10 +149,9 @@ def fit(
             "smoothing": smoothing,
         },
         {"context_exponent": context_exponent, "shift": shift, "frequency_exponent": frequency_exponent},
-        counting if window is None else {"window": window, **counting},
+        counting,
         combine=combine,
         counts_are_known=not source_is_matrix or getattr(source, "origin", None) is not None,
-        known=tuple(inspect.signature(fit).parameters),
     )  # fmt: skip
     dtype = check_dtype(dtype)
     devices = sharding.checked_devices(devices)

@@ -1,6 +1,5 @@
 """Check the options of `fit` before it reads anything."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -12,23 +11,7 @@ import numpy as np
 from dcdjax.fitting import presets
 from dcdjax.similarity import weighting
 from dcdjax.solvers import arguments
-from dcdjax.text import cooccurrence
 from dcdjax.util import checks
-
-# Names of gensim, scikit-learn and BERTopic, and the options here that they stand for.
-_FOREIGN_NAMES = {
-    **dict.fromkeys(
-        ("n_components", "n_topics", "nr_topics", "num_topic", "vector_size", "size"), "num_topics"
-    ),
-    **dict.fromkeys(("min_df", "no_below"), "min_count"),
-    **dict.fromkeys(("max_features", "max_final_vocab", "max_vocab_size", "keep_n"), "max_words"),
-    **dict.fromkeys(("max_iter", "epochs", "passes", "iterations"), "max_steps"),
-    "n_init": "restarts",
-    "stop_words": "drop",
-    "token_pattern": "pattern",
-    "sample": "subsample",
-    "init": "start",
-}
 
 Combine = Literal["consensus", "best", "reduced"]
 Start = Literal["spectral", "random"]
@@ -72,7 +55,6 @@ def check_options(
     *,
     combine: Combine,
     counts_are_known: bool,
-    known: Sequence[str],
 ) -> Options:
     """Check all options and fill in the defaults of the preset.
 
@@ -83,7 +65,6 @@ def check_options(
       counting: the options of `count` that the user gave.
       combine: how several starts become one embedding.
       counts_are_known: whether S is made from counts, or was.
-      known: the names of all options of `fit`, for a hint in an error.
 
     Raises:
       ValueError, TypeError: naming the option.
@@ -118,7 +99,7 @@ def check_options(
         combine=combine,
         smoothing=float(smoothing),
         solver={**solver, "tol": float(tol)},
-        counting=_check_counting(counting, known),
+        counting=_check_counting(counting),
         weights=_check_weights(settings["weighting"], given_ppmi),
         given_weights={**given_weighting, **given_ppmi},
     )
@@ -132,12 +113,7 @@ def check_dtype(dtype: Any) -> Any:
     return dtype
 
 
-def _check_counting(options: Mapping[str, Any], fit_options: Sequence[str]) -> dict[str, Any]:
-    known = set(inspect.signature(cooccurrence.count).parameters) - {"source", "progress"}
-    for name in options:
-        if name not in known:
-            hint = checks.did_you_mean(_FOREIGN_NAMES.get(name, name), known | set(fit_options))
-            raise TypeError(f"fit has no option {name!r}, nor has count{hint}")
+def _check_counting(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("subsample") is None and "seed" in options:
         raise TypeError("seed belongs to subsample, which is not given; the seed of the starts is key")
     return dict(options)

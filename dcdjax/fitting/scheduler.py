@@ -16,14 +16,13 @@ from jaxtyping import Array, Float
 
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
-from dcdjax.fitting import remaining
 from dcdjax.fitting.checkpoint import Checkpoint
 from dcdjax.solvers import full_batch
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.full_batch import State
 from dcdjax.solvers.result import Solution, Status
 from dcdjax.util.interrupts import hold_signals
-from dcdjax.util.progress import Progress
+from dcdjax.util.progress import Progress, SteadyTotal, expected_steps, expected_total
 
 # Seconds that a chunk of steps should take: short enough for a bar that moves, long enough that the return to
 # the host costs nothing. A single step may take longer.
@@ -120,7 +119,7 @@ class _Schedule:
     saver: Checkpoint | None
     progress: Progress | None
     chunk: int = 1  # steps
-    steady_total: remaining.SteadyTotal = field(default_factory=remaining.SteadyTotal)
+    steady_total: SteadyTotal = field(default_factory=SteadyTotal)
 
     @property
     def unfinished(self) -> bool:
@@ -179,9 +178,9 @@ class _Schedule:
             taken = [int(solution.num_steps) for solution in self.solutions.values()]
             waiting = [int(one.num_steps) if isinstance(one, State) else 0 for _, one in self.waiting]
             done = sum(taken) + sum(worker.num_steps for worker in busy) + sum(waiting)
-            total = remaining.expected_total(
+            total = expected_total(
                 taken,
-                [remaining.expected_steps(worker.changes, worker.tol, self.max_steps) for worker in busy],
+                [expected_steps(worker.changes, worker.tol, self.max_steps) for worker in busy],
                 waiting,
                 self.workers[0].tol,
                 self.max_steps,

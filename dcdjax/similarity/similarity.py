@@ -57,6 +57,7 @@ class Similarity:
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="similarity", **arrays)
 
 
+@checks.suggest_names
 def from_matrix(
     S: Any,
     *,
@@ -94,6 +95,7 @@ def from_matrix(
     return _connected(matrix, words, drop_isolated, num_symmetrized)
 
 
+@checks.suggest_names
 def from_counts(
     counts: Any,
     *,
@@ -173,6 +175,7 @@ def from_counts(
     return replace(S, origin=source)
 
 
+@checks.suggest_names
 def from_points(
     points: Any,
     num_neighbors: int,

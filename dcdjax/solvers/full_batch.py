@@ -24,6 +24,7 @@ from dcdjax.solvers import arguments, loop
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.loop import Report
 from dcdjax.solvers.result import History, Solution, Status
+from dcdjax.util import checks
 
 # An over-relaxed step is refused if the objective rose by more than this many of its rounding errors. A sum
 # of millions of terms is not more exact than that.
@@ -42,6 +43,7 @@ class State(NamedTuple):
     history: History
 
 
+@checks.suggest_names
 def solve(
     W: ArrayLike,
     S: Any,
@@ -99,6 +101,7 @@ def solve(
     return _run_on_devices(start, layout, tol, prior, **options)
 
 
+@checks.suggest_names
 def solve_restarts(
     W_batch: ArrayLike,
     S: Any,

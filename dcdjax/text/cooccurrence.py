@@ -6,7 +6,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 import numpy as np
 import scipy.sparse
@@ -84,6 +84,26 @@ def load(path: str | os.PathLike[str]) -> Counts:
     return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings, passages=passages)
 
 
+class CountingOptions(TypedDict, total=False):
+    """The options of `count`, for functions that pass them on. `count` explains them."""
+
+    window: int
+    distance_weighting: DistanceWeighting
+    max_words: int | None
+    min_count: int
+    drop: Collection[str]
+    outside: Outside
+    subsample: float | None
+    seed: int
+    text: str | Sequence[str] | None
+    documents: Documents
+    lowercase: bool
+    pattern: str | re.Pattern[str] | None
+    tokenizer: Any
+    memory: int
+
+
+@checks.suggest_names
 def count(
     source: Any,
     *,

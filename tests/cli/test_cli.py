@@ -275,6 +275,30 @@ def test_what_cannot_be_saved_is_saved_elsewhere(model, folder, monkeypatch, tmp
     assert Embedding.load(elsewhere).words == Embedding.load(model).words
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("fit", "--n-components", "5"), "unrecognized arguments: --n-components 5; did you mean --topics?"),
+        (("fit", "--num-topics=5"), "did you mean --topics?"),
+        (("fit", "--lower"), "did you mean --lowercase?"),
+        (("fit", "--max_words", "5"), "did you mean --max-words?"),
+        (("fit", "--random-state", "1"), "did you mean --seed?"),
+        (("fit", "--n-jobs", "1"), "did you mean --cores?"),
+        (("fit", "--preset", "papr"), "did you mean paper?"),
+        (("neighbors", "tea", "--topn", "3"), "did you mean -k?"),
+        (("neighbor", "tea"), "did you mean neighbors?"),
+    ],
+)
+def test_wrong_options_lead_to_the_right_ones(words, hint, capsys):
+    command, *more = words
+    with pytest.raises(SystemExit) as caught:
+        main.main([command, "model", *more, *(["-o", "x"] if command == "fit" else [])])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert hint in said
+    assert len(said.splitlines()) == 1
+
+
 @pytest.mark.parametrize("place", ["nowhere/vectors.txt", "no/where/page.html"])
 def test_missing_folders_are_not_made(model, folder, place, capsys):
     name = folder / place
@@ -490,7 +514,7 @@ def test_a_traceback_where_it_is_asked_for(model, monkeypatch):
         (
             ("fit", "text.txt", "-o", "x", "--num-topics", "5"),
             2,
-            "dcdjax fit: unrecognized arguments: --num-topics 5 (see dcdjax fit --help)",
+            "dcdjax fit: unrecognized arguments: --num-topics 5; did you mean --topics? (see dcdjax fit",
         ),
         (("fit", "text.txt"), 2, "dcdjax fit: the following arguments are required: -o/--output"),
         (("neighbors", "model"), 2, "dcdjax neighbors: the following arguments are required: WORD"),

@@ -597,7 +597,7 @@ def test_what_is_refused(source, options, message, unchecked_annotations):
 
 
 def test_unknown_options(unchecked_annotations):
-    with pytest.raises(TypeError, match="no option 'num_topic', nor has count; did you mean num_topics"):
+    with pytest.raises(TypeError, match="no option 'num_topic'; did you mean num_topics"):
         fit(["tea cup"], num_topic=3, key=0)
     with pytest.raises(TypeError, match="the seed of the starts is key"):
         fit(["tea cup"], seed=3, key=0)
@@ -783,7 +783,7 @@ def test_an_interrupted_status_has_a_message():
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(name, usual):
-    with pytest.raises(TypeError, match=f"fit has no option '{name}', nor has count; did you mean {usual}"):
+    with pytest.raises(TypeError, match=f"fit has no option '{name}'; did you mean {usual}"):
         fit(["tea cup"], **dict[str, Any]({name: 5}))
 
 

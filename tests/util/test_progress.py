@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcdjax.fitting.remaining import SteadyTotal, expected_steps, expected_total
+from dcdjax.util.progress import SteadyTotal, expected_steps, expected_total
 
 # The relative change of W in each step of a start of WikiText-2: 200 topics, tol 0.03.
 TEXT = (0.3062, 0.3303, 0.1726, 0.1148, 0.0885, 0.0704, 0.0568, 0.0468, 0.0397, 0.0346, 0.0306, 0.0275)
