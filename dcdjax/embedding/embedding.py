@@ -73,10 +73,20 @@ class Embedding:
             raise ValueError(f"starts must add up to the {W.shape[1]} topics of W, got {starts}")
         for name, length in zip(_OPTIONAL, (*W.shape[:1] * 2, W.shape[1]), strict=True):
             value = getattr(self, name)
-            if value is not None and np.shape(value)[:1] != (length,):
+            if value is None:
+                continue
+            if np.shape(value)[:1] != (length,):
                 raise ValueError(f"{name} must have {length} entries, got shape {np.shape(value)}")
-        if self.coherence is not None and np.ndim(self.coherence) != 2:
+            if np.asarray(value).dtype.kind not in "iuf":
+                raise ValueError(f"{name} must be real numbers, got {np.asarray(value).dtype}")
+            if name != "coherence":
+                _check_row_counts(name, np.asarray(value))
+        if self.coherence is not None and (np.ndim(self.coherence) != 2 or not np.size(self.coherence)):
             raise ValueError(f"coherence must be (topics, depth), got shape {np.shape(self.coherence)}")
+        if not isinstance(self.record, Mapping):
+            raise ValueError(f"record must be a mapping, got {type(self.record).__name__}")
+        if self.margins is not None and "weighting" in self.record:
+            fold_in.check_weighting(self.record["weighting"])
         for name, value in (("words", words), ("starts", starts), ("W", jnp.asarray(self.W))):
             object.__setattr__(self, name, value)
 
@@ -308,6 +318,12 @@ class Embedding:
         try:
             if content.get("kind") != "embedding":
                 raise ValueError(f"the kind of the model is {content.get('kind')!r}, not 'embedding'")
+            missing = [name for name in ("words", "starts", "record") if name not in content]
+            if missing or "W" not in tensors:
+                raise ValueError(f"it has no {missing[0] if missing else 'W'}")
+            for name, kind in (("words", str), ("starts", int)):
+                if not isinstance(content[name], list) or {*map(type, content[name])} - {kind}:
+                    raise ValueError(f"its {name} must be a list of {kind.__name__}")
             history = {name: tensors[name] for name in tensors if name.startswith("history.")}
             return Embedding(
                 words=tuple(content["words"]),
@@ -317,7 +333,7 @@ class Embedding:
                 record=content["record"],
                 **{name: tensors.get(name) for name in _OPTIONAL},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(folder)}: {error}") from error
 
     def export(
@@ -384,6 +400,14 @@ class Embedding:
         if row.ndim != 1:
             raise ValueError(f"word must be one word or one row, got {len(row)}")
         return row
+
+
+def _check_row_counts(name: str, value: np.ndarray) -> None:
+    """Refuse what is no number of occurrences for each word."""
+    if value.ndim != 1:
+        raise ValueError(f"{name} must have one number for each word, got shape {value.shape}")
+    if not (np.isfinite(value).all() and value.min() >= 0):
+        raise ValueError(f"{name} must be finite and not negative")
 
 
 def _are_rows(words: Any) -> bool:

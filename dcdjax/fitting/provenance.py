@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from dcdjax.text.sources import list_files
+from dcdjax.util.files import name_in_os_errors
 
 _PIECE = 1 << 20
 
@@ -61,5 +62,5 @@ def versions() -> dict[str, str]:
 
 
 def _sha256(file: Path) -> str:
-    with open(file, "rb") as opened:
+    with name_in_os_errors(file), open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

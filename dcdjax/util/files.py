@@ -31,7 +31,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     # Files by tempfile cannot be read by other users.
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}.part")
     try:
-        with open(part, "xb") as file:
+        with name_in_os_errors(path), open(part, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -39,6 +39,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def name_in_os_errors(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Add the name of a file to errors of the system that have none, as those of reading and writing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(name)
         raise
 
 
