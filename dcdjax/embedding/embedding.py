@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import coherence, export, fold_in, lookup, reduction, results, storage
+from dcdjax.embedding import coherence, export, fold_in, lookup, reduction, results, storage, validation
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
 from dcdjax.embedding.word_index import WordIndex
@@ -71,22 +71,8 @@ class Embedding:
         starts = tuple(map(operator.index, self.starts)) or (W.shape[1],)
         if sum(starts) != W.shape[1] or min(starts) < 1:
             raise ValueError(f"starts must add up to the {W.shape[1]} topics of W, got {starts}")
-        for name, length in zip(_OPTIONAL, (*W.shape[:1] * 2, W.shape[1]), strict=True):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if np.shape(value)[:1] != (length,):
-                raise ValueError(f"{name} must have {length} entries, got shape {np.shape(value)}")
-            if np.asarray(value).dtype.kind not in "iuf":
-                raise ValueError(f"{name} must be real numbers, got {np.asarray(value).dtype}")
-            if name != "coherence":
-                _check_row_counts(name, np.asarray(value))
-        if self.coherence is not None and (np.ndim(self.coherence) != 2 or not np.size(self.coherence)):
-            raise ValueError(f"coherence must be (topics, depth), got shape {np.shape(self.coherence)}")
-        if not isinstance(self.record, Mapping):
-            raise ValueError(f"record must be a mapping, got {type(self.record).__name__}")
-        if self.margins is not None and "weighting" in self.record:
-            fold_in.check_weighting(self.record["weighting"])
+        optional = {name: getattr(self, name) for name in _OPTIONAL}
+        validation.check_parts(*W.shape, **optional, record=self.record)
         for name, value in (("words", words), ("starts", starts), ("W", jnp.asarray(self.W))):
             object.__setattr__(self, name, value)
 
@@ -316,14 +302,7 @@ class Embedding:
         """
         tensors, content = storage.load(folder)
         try:
-            if content.get("kind") != "embedding":
-                raise ValueError(f"the kind of the model is {content.get('kind')!r}, not 'embedding'")
-            missing = [name for name in ("words", "starts", "record") if name not in content]
-            if missing or "W" not in tensors:
-                raise ValueError(f"it has no {missing[0] if missing else 'W'}")
-            for name, kind in (("words", str), ("starts", int)):
-                if not isinstance(content[name], list) or {*map(type, content[name])} - {kind}:
-                    raise ValueError(f"its {name} must be a list of {kind.__name__}")
+            validation.check_content(tensors, content)
             history = {name: tensors[name] for name in tensors if name.startswith("history.")}
             return Embedding(
                 words=tuple(content["words"]),
@@ -400,14 +379,6 @@ class Embedding:
         if row.ndim != 1:
             raise ValueError(f"word must be one word or one row, got {len(row)}")
         return row
-
-
-def _check_row_counts(name: str, value: np.ndarray) -> None:
-    """Refuse what is no number of occurrences for each word."""
-    if value.ndim != 1:
-        raise ValueError(f"{name} must have one number for each word, got shape {value.shape}")
-    if not (np.isfinite(value).all() and value.min() >= 0):
-        raise ValueError(f"{name} must be finite and not negative")
 
 
 def _are_rows(words: Any) -> bool:
