@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import display, export, fold_in, lookup, merging, results, storage, topic_view
+from dcdjax.embedding import display, export, fold_in, lookup, merging, results, storage, topic_view, validation
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
@@ -78,10 +78,8 @@ class Embedding(GensimNames):
         for level in levels:
             if len(level.groups) != W.shape[1]:
                 raise ValueError(f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}")
-        for name in _OPTIONAL:
-            value = getattr(self, name)
-            if value is not None and np.shape(value) != W.shape[:1]:
-                raise ValueError(f"{name} must have {W.shape[0]} entries, got shape {np.shape(value)}")
+        optional = {name: getattr(self, name) for name in _OPTIONAL}
+        validation.check_parts(W.shape[0], **optional, record=self.record)
         checked = {"words": words, "starts": starts, "levels": levels, "W": jnp.asarray(self.W)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -332,8 +330,7 @@ class Embedding(GensimNames):
         """
         tensors, content = storage.load(folder)
         try:
-            if content.get("kind") != "embedding":
-                raise ValueError(f"the kind of the model is {content.get('kind')!r}, not 'embedding'")
+            validation.check_content(tensors, content)
             history = {name: tensors[name] for name in tensors if name.startswith("history.")}
             return Embedding(
                 words=tuple(content["words"]),
@@ -344,7 +341,7 @@ class Embedding(GensimNames):
                 record=content["record"],
                 **{name: tensors.get(name) for name in _OPTIONAL},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(folder)}: {error}") from error
 
     def export(

@@ -158,6 +158,8 @@ def fit(
     seed, key = keys.as_key(key if random_state is None else random_state)
     if not checkpoint_every >= 0:
         raise ValueError(f"checkpoint_every must not be negative, got {checkpoint_every}")
+    if checkpoint is not None and not os.fspath(checkpoint):
+        raise ValueError("checkpoint must name a folder, got '' (pass '.' for the current folder)")
     if words is not None and not source_is_matrix:
         raise ValueError("words: these are counted in the corpus; to leave words out, use drop")
 

@@ -177,6 +177,7 @@ def test_words_that_subsampling_drops_leave_the_window():
     ("options", "message"),
     [
         ({"window": 0}, "window must be at least 1, got 0"),
+        ({"window": 10**400}, "window must be at most 9223372036854775807, got a number of 1329 bits"),
         ({"distance_weighting": "round"}, "distance_weighting must be one of ('flat', 'linear', 'harmonic')"),
         ({"outside": "x"}, "outside must be one of ('keep', 'drop'), got 'x'"),
         ({"subsample": 0.0}, "subsample must be a positive number, got 0.0"),

@@ -1,7 +1,9 @@
 """Text in every form it may come in, and every way in which it may be broken."""
 
+import errno
 import gzip
 import io
+import os
 import random
 import re
 import subprocess
@@ -308,6 +310,22 @@ class Slow(io.RawIOBase):
 
     def read(self, size=-1):
         return self.content.read(min(size, self.size))
+
+
+@pytest.mark.parametrize("start", [b"", b"many words ", gzip.compress(b"many words " * 9)[:20]])
+def test_a_disk_that_cannot_be_read_is_named(start):
+    class Broken(io.BytesIO):
+        name = "news.txt"
+
+        def read(self, size=-1):
+            found = super().read(size)
+            if not found:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return found
+
+    with pytest.raises(OSError, match=r"Input/output error: 'news\.txt'"):
+        for _ in corpus.read(Broken(start)):
+            pass
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
