@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dcdjax.devices.layout import Layout
-from dcdjax.embedding import reduction
+from dcdjax.embedding import reduction, smoothing
 from dcdjax.embedding.coherence import topic_coherence
 from dcdjax.embedding.embedding import Embedding
-from dcdjax.fitting import smoothing
 from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.options import Combine
 from dcdjax.method.decomposition import on_simplex

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -249,7 +248,7 @@ class Worker:
         if self.next_state is not None:
             new = self.next_state
             seen = (new.num_steps, new.status, new.objective, self.layout.scale, new.history.change)
-            num_steps, status, objective, scale, change = jax.device_get(seen)
+            num_steps, status, objective, scale, change = sharding.fetch(seen)
             self.change = float(change[int(num_steps)])
             self.num_steps, self.status = int(num_steps), int(status)
             self.objective = float(objective * scale)
@@ -259,7 +258,7 @@ class Worker:
         """Return the solution so far, on the host."""
         assert self.state is not None
         solution = full_batch.finish(self.state, self.layout, step=self.solver["step"])
-        solution = jax.device_get(solution._replace(W=self.layout.from_devices(solution.W)))
+        solution = sharding.fetch(solution._replace(W=self.layout.from_devices(solution.W)))
         if self.ended:
             return solution
         return solution._replace(status=np.int32(Status.INTERRUPTED.value))
@@ -268,7 +267,7 @@ class Worker:
 def to_host(state: State, layout: Layout) -> State:
     """Bring a state to the host. Its rows are words, whatever the devices were."""
     rows = {name: layout.from_devices(getattr(state, name)) for name in ("W", "ZW")}
-    return jax.device_get(state._replace(**rows))
+    return sharding.fetch(state._replace(**rows))
 
 
 def to_devices(state: State, layout: Layout) -> State:
