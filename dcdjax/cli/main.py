@@ -245,9 +245,10 @@ def _process_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
         "several processes",
         "Start the same command in each process, with another rank. The process of rank 0 writes the model. "
+        "If other machines can reach the coordinator, DCDJAX_TOKEN must be the same secret in the environment of all. "
         "From a --matrix that dcdjax saved, each process keeps only the rows of its own devices in memory.",
     ).add_argument
-    add("--coordinator", metavar="HOST:PORT", help="address of rank 0")
+    add("--coordinator", metavar="HOST:PORT", help="address of rank 0, the only one where it listens")
     add("--processes", type=positive, help="number of processes")
     add("--rank", type=natural, help="rank of this process, from 0")
     add("--distributed", action="store_true", help="take all three from SLURM, Open MPI or a TPU pod")

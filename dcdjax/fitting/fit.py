@@ -16,9 +16,9 @@ from jax.typing import DTypeLike
 
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
-from dcdjax.devices.preparation import prepare_for_starts
+from dcdjax.devices.preparation import groups_for_starts, prepare_for_starts
 from dcdjax.embedding.embedding import Embedding
-from dcdjax.fitting import combination, presets, provenance, scheduler
+from dcdjax.fitting import combination, memory, presets, provenance, scheduler
 from dcdjax.fitting import inputs as inputs_of_fit
 from dcdjax.fitting.checkpoint import Checkpoint, Expected, open_checkpoint
 from dcdjax.fitting.checkpoint_files import CheckpointFolder
@@ -133,6 +133,8 @@ def fit(
       CheckpointError: a ValueError, if the checkpoint belongs to another run (it names what differs) or is
         in use.
       OSError: if the checkpoint folder cannot be written to. This is checked before anything is read.
+      MemoryError: if the memory of the machine, or of a limit, is certainly too small, or if it runs out. If
+        it is only likely too small, a `memory.MemoryWarning` says so.
 
     Example:
       >>> embedding = fit(["tea cup tea", "cup tea", "sail ship", "ship sail sea"], num_topics=2, key=0)
@@ -166,6 +168,7 @@ def fit(
     with ExitStack() as stack:
         tell = as_progress(progress, stack)
         stack.enter_context(processes.report_lost_process())
+        stack.enter_context(memory.explain_exhaustion())
         folder = None
         if checkpoint is not None:
             folder = processes.run_on_first(lambda: stack.enter_context(CheckpointFolder(checkpoint)))
@@ -187,6 +190,11 @@ def fit(
             )
             saved = open_checkpoint(folder, checkpoint_every, run, environment, expected)
         num_starts = len(topics_of_starts)
+        groups, is_split = groups_for_starts(num_starts, devices=devices, split=split)
+        memory.check(
+            len(inputs.words), inputs.S.matrix.nnz, topics_of_starts, groups,
+            itemsize=jnp.dtype(dtype).itemsize, start=options.start, combine=combine, split=is_split,
+        )  # fmt: skip
         tell("starting", 0, 2, "parts")
         layouts = prepare_for_starts(inputs.S, num_starts, dtype=dtype, devices=devices, split=split)
         stack.enter_context(sharding.override_mesh(layouts[0].mesh))
