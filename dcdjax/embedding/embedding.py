@@ -11,7 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import display, export, fold_in, lookup, merging, results, storage, topic_view, validation
+from dcdjax.embedding import (
+    display,
+    export,
+    fold_in,
+    lookup,
+    merging,
+    results,
+    storage,
+    topic_view,
+    validation,
+)
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
