@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dcdjax.cli.tables import shown, table
 from dcdjax.cli.terminal import InterruptOnce, find_corpus, join, save, use_cores
 from dcdjax.embedding import storage
+from dcdjax.text import stop_words
 from dcdjax.util.parallel import num_workers
 from dcdjax.util.progress import Progress
 
@@ -27,6 +28,7 @@ _NOT_OF_FIT = {
         "command",
         "version",
         "corpus",
+        "drop_list",
         "output",
         "matrix",
         "quiet",
@@ -67,6 +69,8 @@ def fit(chosen: Namespace) -> int:
         source = find_corpus(chosen.corpus)
     given = {name: value for name, value in vars(chosen).items() if value is not None}
     options = {name: given[name] for name in given.keys() - _NOT_OF_FIT}
+    if chosen.drop_list:
+        options["drop"] = [*options.get("drop", ()), *map(stop_words.load, chosen.drop_list)]
     if chosen.memory is not None:
         options["memory"] = int(chosen.memory * 1e9)
     quiet = chosen.quiet or not processes.is_first()

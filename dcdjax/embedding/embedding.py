@@ -107,6 +107,11 @@ class Embedding:
         corpus = corpus.get("name") if isinstance(corpus, Mapping) else corpus
         return f"Embedding({len(self)} words, {self.num_topics} topics{f', of {corpus}' if corpus else ''})"
 
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """Return the words that are phrases, such as "new york": `phrases.join` joins them in new texts."""
+        return tuple(word for word in self.words if " " in word.strip(" "))
+
     @property
     def key_to_index(self) -> dict[str, int]:
         """Return the row index of each word, under gensim's name."""

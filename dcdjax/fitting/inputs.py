@@ -77,6 +77,9 @@ def read_corpus(source: Any, options: Options, tell: Progress) -> Inputs:
         "settings": {"counting": counts.settings},
         "weighting": {**weights, "log_sum": _log_sum(counts, weights["context_exponent"])},
     }
+    if counts.phrases:
+        listed = [list(phrase) for phrase in counts.phrases]
+        record["phrases"] = {"num_phrases": len(listed), "phrase_count_score": listed}
     return Inputs(S, S.words, counts, record)
 
 
