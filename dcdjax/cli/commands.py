@@ -291,8 +291,9 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
         starts += f", reduced to {embedding.num_topics}"
     if settings["combine"] == "best" and settings["restarts"] > 1:
         starts += f", the best of which is number {record['used'][0]}"
+    joined = f", {len(embedding.phrases)} of them phrases" if "phrases" in record else ""
     print(
-        f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S\n"
+        f"{len(embedding)} words{joined}, {record['S']['num_nonzeros']} pairs in S\n"
         f"{starts}; {', '.join(map(str, record['num_steps']))} steps ({', '.join(statuses)}); "
         f"{record['seconds']:.0f} s\nSaved in {folder}"
     )

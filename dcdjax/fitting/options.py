@@ -25,6 +25,7 @@ _FOREIGN_NAMES = {
     **dict.fromkeys(("max_iter", "epochs", "passes", "iterations"), "max_steps"),
     "n_init": "restarts",
     "stop_words": "drop",
+    "ngram_range": "phrases",
     "token_pattern": "pattern",
     "sample": "subsample",
     "init": "start",
