@@ -65,6 +65,10 @@ def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, lea
     """The phrases of two and three words, found by counting in plain Python; and what is left of them."""
     words, counts = most_frequent(documents, max_words, min_count, drop)
     kept, least = set(words), max(least_count, min_count, counts[-1] if len(words) == max_words else 0)
+    has_function_words = len(words) > 100 and sum(counts[:10]) > sum(counts) / 6
+    never = {
+        word for word, n in zip(words, counts, strict=True) if n > sum(counts) / 200 and has_function_words
+    }
     found = []
     for length in (2, 3):
         joined = [join(tokens, found) for tokens in documents]
@@ -74,8 +78,6 @@ def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, lea
         pairs = Counter(
             pair for tokens in joined for pair in pairwise(tokens) if pair[0] in single and pair[1] in single
         )
-        ten = sum(count for _, count in single.most_common(10))
-        has_function_words = len(single) > 100 and ten > total / 6
         for (one, other), count in sorted(pairs.items()):
             if len(f"{one} {other}".split(" ")) != length or count < least:
                 continue
@@ -86,7 +88,7 @@ def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, lea
                 npmi >= least_npmi
                 and any(map(str.isalpha, one.split(" ")[0]))
                 and any(map(str.isalnum, other.split(" ")[-1]))
-                and not (has_function_words and more > total / 200)
+                and not {one.split(" ")[0], other.split(" ")[-1]} & never
                 and not (has_function_words and more > total / 1000 and count < less / 2)
             ):
                 found.append(f"{one} {other}")
@@ -94,7 +96,9 @@ def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, lea
         joined = [join(tokens, found) for tokens in documents]
         times = Counter(token for tokens in joined for token in tokens)
         vocabulary, _ = most_frequent(joined, max_words, min_count, drop)
-        left = [phrase for phrase in found if phrase in vocabulary and times[phrase] >= least]
+        left = [phrase for phrase in found if times[phrase] >= least]
+        if left == found:
+            left = [phrase for phrase in found if phrase in vocabulary]
         if len(left) == len(found):
             return found, joined, times
         found = left

@@ -1,6 +1,6 @@
 """Join phrases in a stream of word numbers, and count which words stand side by side in it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 
 import numpy as np
@@ -42,15 +42,15 @@ class Joiner:
                 node = edges.setdefault((node, word), len(edges) + 1)
             phrase_at[node] = number
         # Negative numbers, which are no words, are the last entries and lead nowhere.
-        self._first = np.full(num_words + 2, -1, np.int64)
+        self._first = np.full(num_words + 2, -1, np.int32)
         for (node, word), child in edges.items():
             if node == 0:
                 self._first[word] = child
         keys = np.array([node * num_words + word for node, word in edges if node], np.int64)
-        children = np.array([child for (node, _), child in edges.items() if node], np.int64)
+        children = np.array([child for (node, _), child in edges.items() if node], np.int32)
         order = np.argsort(keys)
         self._keys, self._children = keys[order], children[order]
-        self._phrase_at = np.full(len(edges) + 1, -1, np.int64)
+        self._phrase_at = np.full(len(edges) + 1, -1, np.int32)
         self._phrase_at[list(phrase_at)] = list(phrase_at.values())
 
     def __call__(self, pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -86,7 +86,7 @@ class Joiner:
 
     def _longest_at(self, tokens: np.ndarray) -> np.ndarray:
         """Return the longest phrase that begins at each place; -1 if there is none."""
-        found = np.full(tokens.size, -1, np.int64)
+        found = np.full(tokens.size, -1, np.int32)
         nodes = self._first[tokens]
         places = np.flatnonzero(nodes >= 0)
         nodes = nodes[places]
@@ -94,7 +94,7 @@ class Joiner:
             inside = np.searchsorted(places, tokens.size - distance)
             places, nodes = places[:inside], nodes[:inside]
             words = tokens[places + distance]
-            keys = np.where(words >= 0, nodes * self.num_words + words, -1)
+            keys = np.where(words >= 0, nodes * np.int64(self.num_words) + words, -1)
             at = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
             known = self._keys[at] == keys
             places, nodes = places[known], self._children[at[known]]
@@ -114,13 +114,20 @@ def _without_overlap(starts: np.ndarray, lengths: np.ndarray) -> list[int]:
 
 
 def count_adjacent(
-    pieces: Iterable[np.ndarray], num_words: int, *, least: int, memory: int
+    pieces: Iterable[np.ndarray],
+    num_words: int,
+    wanted: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    *,
+    least: int,
+    memory: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Count which words follow each other directly.
 
     Args:
       pieces: a stream of word numbers. Negative numbers are no words.
       num_words: all numbers are smaller.
+      wanted: tells from the first and the second numbers of pairs which pairs to count: none with a negative
+        number. Sorting all pairs would take most of the time.
       least: leave out pairs that occur less often.
       memory: bytes to work with. DuckDB sums the partial counts of a corpus that needs more.
 
@@ -137,8 +144,8 @@ def count_adjacent(
             words += np.bincount(piece[piece >= 0], minlength=num_words)
             tokens = np.concatenate([last, piece])
             last = tokens[-1:]
-            is_pair = (tokens[:-1] >= 0) & (tokens[1:] >= 0)
-            waiting.append(tokens[:-1][is_pair].astype(np.int64) * num_words + tokens[1:][is_pair])
+            at = np.flatnonzero(wanted(tokens[:-1], tokens[1:]))
+            waiting.append(tokens[at].astype(np.int64) * num_words + tokens[at + 1])
             size += waiting[-1].size
             if size * BYTES_PER_PAIR > memory // 2:
                 database = database or stack.enter_context(closing(SpillDatabase()))

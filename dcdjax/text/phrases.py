@@ -145,17 +145,18 @@ def joined_tokens(
         joiner = Joiner([tuple(map(text.number.__getitem__, words)) for words in found], len(text.words))
         names = [" ".join(words) for words in found]
         counts = text.counted(joiner)
-        vocabulary = text.vocabulary(names, counts)
-        if phrases is not True:
-            break
-        # A phrase that is not in the vocabulary would be lost with its words: they are better apart. Within
-        # longer phrases, a phrase can become rarer than it was when it was found.
-        known, times = set(vocabulary.words), counts[len(text.words) :].tolist()
-        stays = [name in known and count >= least for name, count in zip(names, times, strict=True)]
+        times = counts[len(text.words) :].tolist()
+        # Within longer phrases, a phrase can become rarer than it was when it was found.
+        stays = [phrases is not True or count >= least for count in times]
+        if all(stays):
+            vocabulary = text.vocabulary(names, counts)
+            # A phrase outside of the vocabulary would be lost with its words: they are better apart.
+            known = set(vocabulary.words)
+            stays = [phrases is not True or name in known for name in names]
         if all(stays):
             break
         found = [words for words, stay in zip(found, stays, strict=True) if stay]
-    reported = text.scored(found, counts[len(text.words) :].tolist())
+    reported = text.scored(found, times)
     numbers = {word: number for number, word in enumerate(vocabulary.words)}
     final = np.array([*(numbers.get(word, OUTSIDE) for word in (*text.words, *names)), -2, OUTSIDE], np.int32)
 
@@ -231,41 +232,55 @@ def _find(
     encoded: Callable[[], Iterable[np.ndarray]], vocabulary: Vocabulary, least: int, memory: int
 ) -> list[tuple[str, ...]]:
     """Return the phrases of two and three words that occur at least `least` times."""
-    parts: list[tuple[str, ...]] = [(word,) for word in vocabulary.words]
-    num_words, joiner = len(parts), Joiner([], len(parts))
-    for _ in range(2, _MOST_WORDS + 1):
-        first, second, times, counts = count_adjacent(
-            joiner(encoded()), len(parts), least=least, memory=memory
-        )
-        lengths = np.array([len(words) for words in parts])
-        # Words that the first round left apart stay so.
-        is_new = lengths[first] + lengths[second] == lengths.max() + 1
-        first, second, times = first[is_new], second[is_new], times[is_new]
-        good = _are_phrases(parts, counts, first, second, times)
-        pairs = zip(first[good].tolist(), second[good].tolist(), strict=True)
-        parts += [parts[one] + parts[other] for one, other in pairs]
-        number = {words[0]: n for n, words in enumerate(parts[:num_words])}
-        joiner = Joiner([tuple(map(number.__getitem__, words)) for words in parts[num_words:]], num_words)
-    # The same three words can come from two pairs.
-    return list(dict.fromkeys(parts[num_words:]))
+    words, share = vocabulary.words, vocabulary.counts / vocabulary.counts.sum()
+    has_function_words = len(words) > _FEW_WORDS and bool(np.sort(share)[-10:].sum() > FUNCTION_SHARE)
+    may_join = (share <= VERY_FREQUENT) | (not has_function_words)
+    # "dota 2" is a phrase, but not "1 0" or ", and".
+    begins = may_join & np.array([any(map(str.isalpha, word)) for word in words], bool)
+    ends = may_join & np.array([any(map(str.isalnum, word)) for word in words], bool)
+    parts: list[tuple[int, ...]] = [(number,) for number in range(len(words))]
+    while len(parts[-1]) < _MOST_WORDS:
+        joiner = Joiner(parts[len(words) :], len(words))
+        wanted = _Wanted(parts, begins, ends)
+        pairs = count_adjacent(joiner(encoded()), len(parts), wanted, least=least, memory=memory)
+        good = _are_phrases(*pairs, has_function_words=has_function_words)
+        joined = zip(*(numbers[good].tolist() for numbers in pairs[:2]), strict=True)
+        # The same three words can come from two pairs.
+        new = list(dict.fromkeys(parts[first] + parts[second] for first, second in joined))
+        if not new:
+            break
+        parts += new
+    return [tuple(words[number] for number in part) for part in parts[len(words) :]]
+
+
+class _Wanted:
+    """Choose the pairs of words or phrases that can be a phrase of one word more than the longest so far."""
+
+    def __init__(self, parts: Sequence[tuple[int, ...]], begins: np.ndarray, ends: np.ndarray) -> None:
+        lengths = np.array([len(part) for part in parts], np.int8)
+        self._length = lengths.max() + 1
+        never = np.int8(2 * self._length)
+        first = np.where(begins[[part[0] for part in parts]], lengths, never)
+        last = np.where(ends[[part[-1] for part in parts]], lengths, never)
+        # Negative numbers, which are no words, are the last entries.
+        self._first, self._last = (np.append(side, [never, never]) for side in (first, last))
+
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return self._first[first] + self._last[second] == self._length
 
 
 def _are_phrases(
-    parts: Sequence[tuple[str, ...]],
-    counts: np.ndarray,
     first: np.ndarray,
     second: np.ndarray,
     times: np.ndarray,
+    counts: np.ndarray,
+    *,
+    has_function_words: bool,
 ) -> np.ndarray:
-    """Decide which pairs of adjacent words are phrases, by the counts of the words and of the pairs."""
+    """Decide which pairs of adjacent words are phrases, by the counts of the pairs and of the words."""
     total = counts.sum()
     one, other, both = counts[first] / total, counts[second] / total, times / total
     good = np.log(both / (one * other)) >= LEAST_NPMI * -np.log(both)
-    # "dota 2" is a phrase, but not "1 0" or ", and".
-    good &= np.array([any(map(str.isalpha, words[0])) for words in parts], bool)[first]
-    good &= np.array([any(map(str.isalnum, words[-1])) for words in parts], bool)[second]
-    if counts.size > _FEW_WORDS and np.sort(counts)[-10:].sum() > FUNCTION_SHARE * total:
-        larger, smaller = np.maximum(one, other), np.minimum(one, other)
-        good &= (larger <= FREQUENT) | (both >= smaller / 2)
-        good &= larger <= VERY_FREQUENT
+    if has_function_words:
+        good &= (np.maximum(one, other) <= FREQUENT) | (both >= np.minimum(one, other) / 2)
     return good
