@@ -43,9 +43,12 @@ class Joiner:
             phrase_at[node] = number
         # Negative numbers, which are no words, are the last entries and lead nowhere.
         self._first = np.full(num_words + 2, -1, np.int32)
+        self._is_inner = np.zeros(num_words + 2, bool)  # words that come after the first one
         for (node, word), child in edges.items():
             if node == 0:
                 self._first[word] = child
+            else:
+                self._is_inner[word] = True
         keys = np.array([node * num_words + word for node, word in edges if node], np.int64)
         children = np.array([child for (node, _), child in edges.items() if node], np.int32)
         order = np.argsort(keys)
@@ -92,9 +95,10 @@ class Joiner:
         nodes = nodes[places]
         for distance in range(1, self.longest):
             inside = np.searchsorted(places, tokens.size - distance)
-            places, nodes = places[:inside], nodes[:inside]
-            words = tokens[places + distance]
-            keys = np.where(words >= 0, nodes * np.int64(self.num_words) + words, -1)
+            words = tokens[places[:inside] + distance]
+            possible = np.flatnonzero(self._is_inner[words])  # a search takes longer than this
+            places, nodes, words = places[possible], nodes[possible], words[possible]
+            keys = nodes * np.int64(self.num_words) + words
             at = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
             known = self._keys[at] == keys
             places, nodes = places[known], self._children[at[known]]

@@ -212,8 +212,9 @@ class _Text:
         """Choose the vocabulary by the counts after joining."""
         total = int(counts.sum()) - int(self._counts.sum()) + self._num_tokens
         names = (*self.words, *phrases)
-        enough = np.flatnonzero(counts >= self._limits["min_count"]).tolist()
-        ranked = sorted(((names[n], int(counts[n])) for n in enough), key=lambda pair: (-pair[1], pair[0]))
+        enough = np.flatnonzero(counts >= self._limits["min_count"])
+        found = sorted(zip((-counts[enough]).tolist(), map(names.__getitem__, enough.tolist()), strict=True))
+        ranked = [(word, -negative) for negative, word in found]
         return select(ranked, total, **self._limits)
 
     def scored(self, phrases: Sequence[tuple[str, ...]], counts: Sequence[int]) -> tuple[Phrase, ...]:
@@ -236,8 +237,8 @@ def _find(
     has_function_words = len(words) > _FEW_WORDS and bool(np.sort(share)[-10:].sum() > FUNCTION_SHARE)
     may_join = (share <= VERY_FREQUENT) | (not has_function_words)
     # "dota 2" is a phrase, but not "1 0" or ", and".
-    begins = may_join & np.array([any(map(str.isalpha, word)) for word in words], bool)
-    ends = may_join & np.array([any(map(str.isalnum, word)) for word in words], bool)
+    begins = may_join & np.array([word.isalpha() or any(map(str.isalpha, word)) for word in words], bool)
+    ends = may_join & np.array([word.isalnum() or any(map(str.isalnum, word)) for word in words], bool)
     parts: list[tuple[int, ...]] = [(number,) for number in range(len(words))]
     while len(parts[-1]) < _MOST_WORDS:
         joiner = Joiner(parts[len(words) :], len(words))

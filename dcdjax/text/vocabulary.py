@@ -167,9 +167,10 @@ class Tokens:
             # Rarer words than the last one wanted need not be sorted.
             min_count = max(min_count, int(np.partition(counts, counts.size - limit)[counts.size - limit]))
         words = list(self._number)
-        enough = np.flatnonzero(counts >= min_count).tolist()
-        found = [(words[number], int(counts[number])) for number in enough]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        enough = np.flatnonzero(counts >= min_count)
+        # Sorting pairs is twice as fast as sorting by a key.
+        found = sorted(zip((-counts[enough]).tolist(), map(words.__getitem__, enough.tolist()), strict=True))
+        return [(word, -negative) for negative, word in found]
 
     def _ranked_by_database(
         self, database: SpillDatabase, limit: int | None, min_count: int
