@@ -151,7 +151,7 @@ def count_adjacent(
             at = np.flatnonzero(wanted(tokens[:-1], tokens[1:]))
             waiting.append(tokens[at].astype(np.int64) * num_words + tokens[at + 1])
             size += waiting[-1].size
-            if size * BYTES_PER_PAIR > memory // 2:
+            if size * BYTES_PER_PAIR > memory:
                 database = database or stack.enter_context(closing(SpillDatabase()))
                 database.add("pairs", _table(waiting))
                 waiting, size = [], 0
@@ -159,7 +159,7 @@ def count_adjacent(
             keys, counts = _summed(waiting)
         else:
             database.add("pairs", _table(waiting))
-            keys, counts = _summed_by_database(database, least, memory // 2)
+            keys, counts = _summed_by_database(database, least, memory)
     enough = counts >= least
     return keys[enough] // num_words, keys[enough] % num_words, counts[enough], words
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dcdjax.text.joining import Joiner, count_adjacent
 from dcdjax.text.spill import SpillArray
-from dcdjax.text.vocabulary import OUTSIDE, TOKENS_PER_PIECE, Outside, Tokens, Vocabulary, select
+from dcdjax.text.vocabulary import BREAK, OUTSIDE, TOKENS_PER_PIECE, Outside, Tokens, Vocabulary, select
 
 # The thresholds were chosen by reading the phrases of encyclopedia articles, news and titles of papers. From
 # 0.5 on, nearly all phrases are names and terms; below it, "same year" and "suggested that" begin. A word
@@ -43,7 +43,7 @@ class Phrase(NamedTuple):
     """
 
     phrase: str
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride], the best name; a tuple's is not needed
     score: float
 
 
@@ -132,40 +132,47 @@ def joined_tokens(
       outside: as in `Tokens.encoded`.
       memory: bytes to work with.
     """
-    least = LEAST_COUNT
+    options = {"max_words": max_words, "min_count": min_count, "drop": drop}
     if phrases is True:
-        kept = tokens.vocabulary(max_words=max_words, min_count=min_count, drop=drop)
+        kept = tokens.vocabulary(**options)
         # A rarer phrase could not enter the vocabulary. Hence all words of phrases are in `kept`.
-        least = max(least, min_count, int(kept.counts[-1]) if len(kept.words) == max_words else 0)
+        least = max(LEAST_COUNT, min_count, int(kept.counts[-1]) if len(kept.words) == max_words else 0)
         found = _find(lambda: tokens.encoded(kept), kept, least, memory)
+        text = _Text(tokens, found, **options, memory=memory)
+        found, joiner, counts = _prune(text, found, least)
     else:
         found = [tuple(phrase.split(" ")) for phrase in phrases or ()]
-    text = _Text(tokens, found, max_words=max_words, min_count=min_count, drop=drop, memory=memory)
-    while True:
-        joiner = Joiner([tuple(map(text.number.__getitem__, words)) for words in found], len(text.words))
-        names = [" ".join(words) for words in found]
+        text = _Text(tokens, found, **options, memory=memory)
+        joiner = text.joiner(found)
         counts = text.counted(joiner)
-        times = counts[len(text.words) :].tolist()
-        # Within longer phrases, a phrase can become rarer than it was when it was found.
-        stays = [phrases is not True or count >= least for count in times]
-        if all(stays):
-            vocabulary = text.vocabulary(names, counts)
-            # A phrase outside of the vocabulary would be lost with its words: they are better apart.
-            known = set(vocabulary.words)
-            stays = [phrases is not True or name in known for name in names]
-        if all(stays):
-            break
-        found = [words for words, stay in zip(found, stays, strict=True) if stay]
-    reported = text.scored(found, times)
+    vocabulary, names = text.vocabulary(found, counts), text.names(found)
     numbers = {word: number for number, word in enumerate(vocabulary.words)}
-    final = np.array([*(numbers.get(word, OUTSIDE) for word in (*text.words, *names)), -2, OUTSIDE], np.int32)
+    final = np.array([*(numbers.get(name, OUTSIDE) for name in names), BREAK, OUTSIDE], np.int32)
 
     def encoded() -> Iterator[np.ndarray]:
         for piece in joiner(text.pieces()):
             numbered = final[piece]
             yield numbered[numbered != OUTSIDE] if outside == "drop" else numbered
 
-    return JoinedTokens(vocabulary, reported, encoded)
+    return JoinedTokens(vocabulary, text.scored(found, counts), encoded)
+
+
+def _prune(
+    text: "_Text", found: list[tuple[str, ...]], least: int
+) -> tuple[list[tuple[str, ...]], Joiner, np.ndarray]:
+    """Leave out phrases that would be lost. Return the others, their joiner, and the counts after joining."""
+    while True:
+        joiner = text.joiner(found)
+        counts = text.counted(joiner)
+        # Within longer phrases, a phrase can become rarer than it was when it was found.
+        stays = (counts[len(text.words) :] >= least).tolist()
+        if all(stays):
+            # A phrase outside of the vocabulary would be lost with its words: they are better apart.
+            known = set(text.vocabulary(found, counts).words)
+            stays = [" ".join(words) in known for words in found]
+        if all(stays):
+            return found, joiner, counts
+        found = [words for words, stay in zip(found, stays, strict=True) if stay]
 
 
 class _Text:
@@ -187,7 +194,7 @@ class _Text:
         most = None if max_words is None else max_words + len(drop) + len(parts)
         candidates = tokens.vocabulary(max_words=most, min_count=min_count)
         self.words = (*candidates.words, *sorted(parts.difference(candidates.words)))
-        self.number = {word: number for number, word in enumerate(self.words)}
+        self._number = {word: number for number, word in enumerate(self.words)}
         self._counts = np.zeros(len(self.words), np.int64)
         self._num_tokens = tokens.num_tokens
         line = SpillArray(np.int32, memory // 2)
@@ -201,6 +208,14 @@ class _Text:
         for start in range(0, self._line.size, TOKENS_PER_PIECE):
             yield self._line[start : start + TOKENS_PER_PIECE]
 
+    def joiner(self, phrases: Sequence[tuple[str, ...]]) -> Joiner:
+        """Return what joins the phrases in the pieces."""
+        return Joiner([tuple(map(self._number.__getitem__, words)) for words in phrases], len(self.words))
+
+    def names(self, phrases: Sequence[tuple[str, ...]]) -> list[str]:
+        """Return the words and phrases by their numbers after joining."""
+        return [*self.words, *map(" ".join, phrases)]
+
     def counted(self, joiner: Joiner) -> np.ndarray:
         """Return how often each word and then each phrase occurs after joining."""
         counts = np.zeros(joiner.num_numbers, np.int64)
@@ -208,21 +223,19 @@ class _Text:
             counts += np.bincount(piece[piece >= 0], minlength=counts.size)
         return counts
 
-    def vocabulary(self, phrases: Sequence[str], counts: np.ndarray) -> Vocabulary:
+    def vocabulary(self, phrases: Sequence[tuple[str, ...]], counts: np.ndarray) -> Vocabulary:
         """Choose the vocabulary by the counts after joining."""
         total = int(counts.sum()) - int(self._counts.sum()) + self._num_tokens
-        names = (*self.words, *phrases)
-        enough = np.flatnonzero(counts >= self._limits["min_count"])
+        enough, names = np.flatnonzero(counts >= self._limits["min_count"]), self.names(phrases)
         found = sorted(zip((-counts[enough]).tolist(), map(names.__getitem__, enough.tolist()), strict=True))
-        ranked = [(word, -negative) for negative, word in found]
-        return select(ranked, total, **self._limits)
+        return select([(word, -negative) for negative, word in found], total, **self._limits)
 
-    def scored(self, phrases: Sequence[tuple[str, ...]], counts: Sequence[int]) -> tuple[Phrase, ...]:
+    def scored(self, phrases: Sequence[tuple[str, ...]], counts: np.ndarray) -> tuple[Phrase, ...]:
         """Return the phrases that occur with their scores, the best first."""
         scored = []
-        for words, count in zip(phrases, counts, strict=True):
+        for words, count in zip(phrases, counts[len(self.words) :].tolist(), strict=True):
             if count:
-                single = self._counts[[self.number[word] for word in words]] / self._num_tokens
+                single = self._counts[[self._number[word] for word in words]] / self._num_tokens
                 own = np.log(count / self._num_tokens)
                 score = (own - np.log(single).sum()) / -((len(words) - 1) * own)
                 scored.append(Phrase(" ".join(words), count, float(score)))
