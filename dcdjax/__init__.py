@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dcdjax.solvers.full_batch import solve, solve_restarts
     from dcdjax.solvers.result import Solution, SolverError, Status, best, consensus, raise_on_failure
     from dcdjax.starts import initialize
-    from dcdjax.text import cooccurrence, datasets
+    from dcdjax.text import cooccurrence, datasets, phrases, stop_words
     from dcdjax.text.cooccurrence import Counts, count
     from dcdjax.util import progress
 
@@ -42,7 +42,7 @@ _OWNERS = {
         "solvers.full_batch": ("solve", "solve_restarts"),
         "solvers.result": ("Solution", "SolverError", "Status", "best", "consensus", "raise_on_failure"),
         "starts": ("initialize",),
-        "text": ("cooccurrence", "datasets"),
+        "text": ("cooccurrence", "datasets", "phrases", "stop_words"),
         "text.cooccurrence": ("Counts", "count"),
         "util": ("progress",),
     }.items()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,3 +46,59 @@ def pair_counts(documents, words, window, kind="flat", outside="keep"):
     for pair, total in sums.items():
         dense[pair] = float(total)
     return dense
+
+
+def join(tokens, phrases):
+    """At each place the longest phrase, from left to right."""
+    phrases = [tuple(phrase.split(" ")) for phrase in phrases]
+    beginning = {token: [words for words in phrases if words[0] == token] for token in set(tokens)}
+    result, at = [], 0
+    while at < len(tokens):
+        fitting = [words for words in beginning[tokens[at]] if tuple(tokens[at : at + len(words)]) == words]
+        words = max(fitting, key=len, default=(tokens[at],))
+        result.append(" ".join(words))
+        at += len(words)
+    return result
+
+
+def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, least_npmi=0.5):
+    """The phrases of two and three words, found by counting in plain Python; and what is left of them."""
+    words, counts = most_frequent(documents, max_words, min_count, drop)
+    kept, least = set(words), max(least_count, min_count, counts[-1] if len(words) == max_words else 0)
+    has_function_words = len(words) > 100 and sum(counts[:10]) > sum(counts) / 6
+    never = {
+        word for word, n in zip(words, counts, strict=True) if n > sum(counts) / 200 and has_function_words
+    }
+    found = []
+    for length in (2, 3):
+        joined = [join(tokens, found) for tokens in documents]
+        known = [[token for token in tokens if set(token.split(" ")) <= kept] for tokens in joined]
+        single = Counter(token for tokens in known for token in tokens)
+        total = sum(single.values())
+        pairs = Counter(
+            pair for tokens in joined for pair in pairwise(tokens) if pair[0] in single and pair[1] in single
+        )
+        for (one, other), count in sorted(pairs.items()):
+            if len(f"{one} {other}".split(" ")) != length or count < least:
+                continue
+            p = count / total
+            npmi = np.log(count * total / (single[one] * single[other])) / -np.log(p)
+            more, less = max(single[one], single[other]), min(single[one], single[other])
+            if (
+                npmi >= least_npmi
+                and any(map(str.isalpha, one.split(" ")[0]))
+                and any(map(str.isalnum, other.split(" ")[-1]))
+                and not {one.split(" ")[0], other.split(" ")[-1]} & never
+                and not (has_function_words and more > total / 1000 and count < less / 2)
+            ):
+                found.append(f"{one} {other}")
+    while True:
+        joined = [join(tokens, found) for tokens in documents]
+        times = Counter(token for tokens in joined for token in tokens)
+        vocabulary, _ = most_frequent(joined, max_words, min_count, drop)
+        left = [phrase for phrase in found if times[phrase] >= least]
+        if left == found:
+            left = [phrase for phrase in found if phrase in vocabulary]
+        if len(left) == len(found):
+            return found, joined, times
+        found = left

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dcdjax.cli.tables import shown, table
 from dcdjax.cli.terminal import InterruptOnce, find_corpus, join, save, use_cores
 from dcdjax.embedding import storage
+from dcdjax.text import stop_words
 from dcdjax.util.parallel import num_workers
 from dcdjax.util.progress import Progress
 
@@ -27,6 +28,7 @@ _NOT_OF_FIT = {
         "command",
         "version",
         "corpus",
+        "drop_list",
         "output",
         "matrix",
         "quiet",
@@ -67,6 +69,8 @@ def fit(chosen: Namespace) -> int:
         source = find_corpus(chosen.corpus)
     given = {name: value for name, value in vars(chosen).items() if value is not None}
     options = {name: given[name] for name in given.keys() - _NOT_OF_FIT}
+    if chosen.drop_list:
+        options["drop"] = [*options.get("drop", ()), *map(stop_words.load, chosen.drop_list)]
     if chosen.memory is not None:
         options["memory"] = int(chosen.memory * 1e9)
     quiet = chosen.quiet or not processes.is_first()
@@ -302,8 +306,9 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
         starts += f", the best of which is number {used[0]}"
     steps = ", ".join(str(record["num_steps"][number]) for number in shown)
     statuses = sorted({record["status"][number].replace("_", " ") for number in shown})
+    joined = f", {len(embedding.phrases)} of them phrases" if "phrases" in record else ""
     print(
-        f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S\n"
+        f"{len(embedding)} words{joined}, {record['S']['num_nonzeros']} pairs in S\n"
         f"{starts}; {steps} steps ({', '.join(statuses)}); "
         f"{record['seconds']:.0f} s\nSaved in {folder}"
     )

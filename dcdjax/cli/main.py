@@ -163,6 +163,7 @@ def _fit(parser: argparse.ArgumentParser) -> None:
       dcdjax fit articles.csv --text title --text body -o articles
       zcat articles.gz | dcdjax fit - -o articles --topics 300
       dcdjax fit wikitext-2 -o wiki --drop '<unk>'
+      dcdjax fit news.txt -o news --lowercase --phrases --drop-list english --drop-list mine.txt
       dcdjax fit --matrix similarities.npz -o graph
       dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0
       dcdjax fit articles.txt -o articles --checkpoint articles-under-way
@@ -189,6 +190,10 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     add("--max-words", type=positive, help="number of words to keep (default: 20000)")
     add("--min-count", type=positive, help="leave out words that occur less often")
     add("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
+    lists = "leave out the words of this list: english or another language, or a file; may be repeated"
+    add("--drop-list", metavar="LIST", action="append", help=lists)
+    phrases = "find phrases such as new york, and count each as one word"
+    add("--phrases", action="store_true", default=None, help=phrases)
     add("--lowercase", action="store_true", default=None, help="convert words to lower case")
     add("--pattern", metavar="REGEX", help="what a word is (default: all between blanks)")
     add("--documents", choices=("line", "file", "corpus"), help="what a document is (default: line)")

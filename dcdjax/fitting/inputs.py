@@ -81,6 +81,9 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
         record["corpus"] = {**corpus, "num_tokens": S.origin.num_tokens}
         record["settings"] = {"counting": dict(S.origin.counting)}
         record["weighting"] = dict(S.origin.weighting)
+        if S.origin.phrases:
+            listed = [list(phrase) for phrase in S.origin.phrases]
+            record["phrases"] = {"num_phrases": len(listed), "phrase_count_score": listed}
     tell("weighting", S.matrix.nnz, S.matrix.nnz, "pairs")
     return Inputs(S, names, record)
 

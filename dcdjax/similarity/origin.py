@@ -21,6 +21,7 @@ class Origin:
       passages: which words stand in the same passages, see `Counts.passages`; None if it is not known.
       counting: the options of `count`.
       weighting: the options of `from_counts`, and for PPMI "log_sum", the log of sum_j margin_j^alpha.
+      phrases: the phrases that were joined, with count and score, see `Counts.phrases`.
     """
 
     word_counts: np.ndarray
@@ -29,6 +30,7 @@ class Origin:
     passages: scipy.sparse.csr_array | None = None
     counting: Mapping[str, Any] = field(default_factory=dict)
     weighting: Mapping[str, Any] = field(default_factory=dict)
+    phrases: tuple[tuple[str, int, float], ...] = ()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save beside S."""
@@ -38,7 +40,8 @@ class Origin:
     def to_settings(self) -> dict[str, Any]:
         """Return what is no array, as values that JSON can hold."""
         own = {name: dict(getattr(self, name)) for name in ("counting", "weighting")}
-        return {**own, "num_tokens": self.num_tokens}
+        phrases = [list(phrase) for phrase in self.phrases]
+        return {**own, "num_tokens": self.num_tokens, "phrases": phrases}
 
 
 def from_saved(
@@ -65,4 +68,5 @@ def from_saved(
         passages=matrix_files.passages_from_arrays(arrays, num_words),
         counting=dict(settings["counting"]),
         weighting=dict(settings["weighting"]),
+        phrases=tuple((str(phrase), int(count), float(score)) for phrase, count, score in settings["phrases"]),
     )

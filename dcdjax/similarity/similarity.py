@@ -171,6 +171,7 @@ def from_counts(
         passages=None if counts.passages is None else counts.passages[:, S.kept],
         counting=counts.settings,
         weighting={"weighting": weighting, **ppmi, "log_sum": log_sum},
+        phrases=tuple(tuple(phrase) for phrase in counts.phrases),
     )
     return replace(S, origin=source)
 

@@ -6,14 +6,18 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import scipy.sparse
 
+from dcdjax.text import phrases as text_phrases
+from dcdjax.text import stop_words
 from dcdjax.text.pair_counts import DistanceWeighting, Weights, count_pairs, pad_documents, weights
 from dcdjax.text.passages import PassageSampler
+from dcdjax.text.phrases import Phrase
 from dcdjax.text.sources import Documents
+from dcdjax.text.stop_words import StopWords
 from dcdjax.text.tokens import Block, read
 from dcdjax.text.vocabulary import Outside, Tokens, Vocabulary
 from dcdjax.util import checks, matrix_checks, matrix_files, store
@@ -21,6 +25,9 @@ from dcdjax.util.progress import Progress
 
 # The blocks of text that are split at the same time and DuckDB's buffers need this much.
 _LEAST_MEMORY = 512 << 20
+
+
+Drop = str | os.PathLike[str] | StopWords | Collection[str | os.PathLike[str] | StopWords]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +42,14 @@ class Counts:
       passages: a row for each passage of the corpus, or for a sample of them, with a 1 for each word that
         stands in it. A passage is a document, or 200 tokens of a longer one. The coherence of topics is
         computed from it; None if it is not known.
+      phrases: the phrases that were joined to one word, such as "new york", the best first.
     """
 
     matrix: scipy.sparse.csr_array
     vocabulary: Vocabulary
     settings: dict[str, Any]
     passages: scipy.sparse.csr_array | None = None
+    phrases: tuple[Phrase, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -52,7 +61,11 @@ class Counts:
 
         A crash leaves the old file or the new one, never a part of a file.
         """
-        settings = {"num_tokens": self.vocabulary.num_tokens, "counting": self.settings}
+        settings = {
+            "num_tokens": self.vocabulary.num_tokens,
+            "counting": self.settings,
+            "phrases": [list(phrase) for phrase in self.phrases],
+        }
         arrays = {"word_counts": self.vocabulary.counts, **matrix_files.passages_to_arrays(self.passages)}
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="counts", **arrays)
 
@@ -81,7 +94,8 @@ def load(path: str | os.PathLike[str]) -> Counts:
         vocabulary = Vocabulary(stored.words, word_counts, int(stored.settings["num_tokens"]))
         settings = dict(stored.settings.get("counting", {}))
         passages = matrix_files.passages_from_arrays(stored.arrays, matrix.shape[0])
-    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings, passages=passages)
+        phrases = tuple(Phrase(*phrase) for phrase in stored.settings.get("phrases", ()))
+    return Counts(matrix, vocabulary, settings, passages, phrases)
 
 
 class CountingOptions(TypedDict, total=False):
@@ -91,7 +105,8 @@ class CountingOptions(TypedDict, total=False):
     distance_weighting: DistanceWeighting
     max_words: int | None
     min_count: int
-    drop: Collection[str]
+    drop: Drop
+    phrases: bool | Collection[str]
     outside: Outside
     subsample: float | None
     seed: int
@@ -111,7 +126,8 @@ def count(
     distance_weighting: DistanceWeighting = "flat",
     max_words: int | None = 20_000,
     min_count: int = 1,
-    drop: Collection[str] = (),
+    drop: Drop = (),
+    phrases: bool | Collection[str] = False,
     outside: Outside = "keep",
     subsample: float | None = None,
     seed: int = 0,
@@ -134,7 +150,11 @@ def count(
         mean over word2vec's windows of random size; "harmonic" is 1 / distance, as in GloVe.
       max_words: size of the vocabulary, which keeps the most frequent words. None keeps all words.
       min_count: leave out words that occur less often.
-      drop: words to leave out, such as `["<unk>"]`.
+      drop: words to leave out, such as `["<unk>"]`. A collection may also have a `pathlib.Path`, a file with
+        one word a line, and lists of `stop_words.load`. A string is the name of one such list: "english" or
+        another language, or a file such as "mine.txt".
+      phrases: True finds phrases of two or three words, such as "new york", and counts each as one word. Or
+        the phrases to join. Words to drop are not in phrases that are found.
       outside: tokens outside of the vocabulary "keep" their place, so that distances are as in the text, or
         "drop" out before windows are made, as in word2vec.
       subsample: word2vec's threshold t, usually 1e-3 to 1e-5. A token of a word with relative frequency f
@@ -163,7 +183,9 @@ def count(
       >>> counts.words, counts.matrix.toarray()[0]
       (('be', 'to', 'not', 'or'), array([0., 2., 0., 1.]))
     """
-    words = _checked_words(max_words, min_count, drop)
+    dropped, single, lists = stop_words.resolve(drop, lowercase=bool(lowercase))
+    words = _checked_words(max_words, min_count, dropped)
+    chosen_phrases = text_phrases.checked(phrases, lowercase=bool(lowercase))
     window = checks.whole("window", window, 1)
     seed = checks.whole("seed", seed, 0)
     memory = checks.whole("memory", memory, _LEAST_MEMORY)
@@ -178,7 +200,9 @@ def count(
         "window": window,
         "distance_weighting": distance_weighting,
         **words,
-        "drop": sorted(words["drop"]),
+        "drop": single,
+        "drop_lists": lists,
+        "phrases": chosen_phrases,
         "outside": outside,
         "subsample": None if subsample is None else float(subsample),
         "seed": None if subsample is None else seed,
@@ -203,36 +227,49 @@ def count(
         progress=progress,
     )
 
-    vocabulary, passages, by_distance, line = _encode(blocks, words, settings, memory=memory)
-    matrix = count_pairs(line, len(vocabulary.words), by_distance, memory=memory, progress=progress)
-    return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings, passages=passages)
+    encoded = _encode(blocks, words, settings, memory=memory)
+    num_words = len(encoded.vocabulary.words)
+    matrix = count_pairs(encoded.line, num_words, encoded.by_distance, memory=memory, progress=progress)
+    return Counts(matrix, encoded.vocabulary, settings, encoded.passages, encoded.phrases)
+
+
+class _Encoded(NamedTuple):
+    """The corpus as word numbers, and what was found on the way."""
+
+    vocabulary: Vocabulary
+    phrases: tuple[Phrase, ...]
+    passages: scipy.sparse.csr_array
+    by_distance: Weights
+    line: np.ndarray  # from `pad_documents`
 
 
 def _encode(
     blocks: Generator[Block, None, None], words: dict[str, Any], settings: dict[str, Any], *, memory: int
-) -> tuple[Vocabulary, scipy.sparse.csr_array, Weights, np.ndarray]:
+) -> _Encoded:
     """Choose the vocabulary and encode the corpus. All other memory for reading is free at the end."""
+    outside, joined = settings["outside"], ()
     with closing(blocks), closing(Tokens(blocks, memory=memory // 3)) as tokens:
-        vocabulary = tokens.vocabulary(**words)
+        if settings["phrases"]:
+            result = text_phrases.joined_tokens(
+                tokens, settings["phrases"], **words, outside=outside, memory=memory // 4
+            )
+            vocabulary, joined, pieces = result.vocabulary, result.phrases, result.encoded()
+        else:
+            vocabulary = tokens.vocabulary(**words)
+            pieces = tokens.encoded(vocabulary, outside=outside)
         sampler = PassageSampler(tokens.num_tokens)
-        pieces = sampler.watch(tokens.encoded(vocabulary, outside=settings["outside"]))
+        pieces = sampler.watch(pieces)
         if settings["subsample"] is not None:
             rng = np.random.default_rng(settings["seed"])
             pieces = _subsampled(pieces, vocabulary, settings["subsample"], rng)
         by_distance = weights(settings["distance_weighting"], settings["window"], tokens.longest)
         reach, num_words = len(by_distance.by_distance), len(vocabulary.words)
         line = pad_documents(pieces, num_words, reach, memory=memory // 12)
-        return vocabulary, sampler.matrix(num_words), by_distance, line
+        return _Encoded(vocabulary, joined, sampler.matrix(num_words), by_distance, line)
 
 
-def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:
+def _checked_words(max_words: Any, min_count: Any, dropped: frozenset[str]) -> dict[str, Any]:
     """Check the options of `Tokens.vocabulary` before anything is read, and return them."""
-    if isinstance(drop, str) or not isinstance(drop, Iterable):
-        raise ValueError(f"drop must be a collection of words, got {drop!r}")
-    dropped = frozenset(drop)
-    for word in dropped:
-        if not isinstance(word, str):
-            raise ValueError(f"drop must be a collection of words, got one with {word!r} in it")
     return {
         "max_words": None if max_words is None else checks.whole("max_words", max_words, 1),
         "min_count": checks.whole("min_count", min_count, 1),

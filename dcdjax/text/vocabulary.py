@@ -38,6 +38,29 @@ class Vocabulary:
     num_tokens: int
 
 
+def select(
+    ranked: Iterable[tuple[str, int]],
+    num_tokens: int,
+    *,
+    max_words: int | None,
+    min_count: int,
+    dropped: Collection[str],
+) -> Vocabulary:
+    """Return the first words of a ranking, without those to drop.
+
+    Raises:
+      CorpusError: if no word remains.
+    """
+    kept = [(word, count) for word, count in ranked if word not in dropped][:max_words]
+    if not kept:
+        raise CorpusError(
+            f"no word is left of the corpus's {num_tokens} tokens with min_count={min_count} "
+            f"and {len(dropped)} words to drop"
+        )
+    words, counts = zip(*kept, strict=True)
+    return Vocabulary(words=words, counts=np.array(counts, np.int64), num_tokens=num_tokens)
+
+
 def _numbered() -> defaultdict[str, int]:
     """Return a dictionary that gives each new word the next number."""
     return defaultdict(itertools.count().__next__)
@@ -136,14 +159,7 @@ class Tokens:
             ranked = self._ranked(limit, min_count)
         else:
             ranked = self._ranked_by_database(self._database, limit, min_count)
-        kept = [(word, count) for word, count in ranked if word not in dropped][:max_words]
-        if not kept:
-            raise CorpusError(
-                f"no word is left of the corpus's {self.num_tokens} tokens with min_count={min_count} "
-                f"and {len(dropped)} words to drop"
-            )
-        words, counts = zip(*kept, strict=True)
-        return Vocabulary(words=words, counts=np.array(counts, np.int64), num_tokens=self.num_tokens)
+        return select(ranked, self.num_tokens, max_words=max_words, min_count=min_count, dropped=dropped)
 
     def _ranked(self, limit: int | None, min_count: int) -> list[tuple[str, int]]:
         counts = self._counts[: len(self._number)]
@@ -151,9 +167,10 @@ class Tokens:
             # Rarer words than the last one wanted need not be sorted.
             min_count = max(min_count, int(np.partition(counts, counts.size - limit)[counts.size - limit]))
         words = list(self._number)
-        enough = np.flatnonzero(counts >= min_count).tolist()
-        found = [(words[number], int(counts[number])) for number in enough]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        enough = np.flatnonzero(counts >= min_count)
+        # Sorting pairs is twice as fast as sorting by a key.
+        found = sorted(zip((-counts[enough]).tolist(), map(words.__getitem__, enough.tolist()), strict=True))
+        return [(word, -negative) for negative, word in found]
 
     def _ranked_by_database(
         self, database: SpillDatabase, limit: int | None, min_count: int

@@ -86,6 +86,28 @@ def test_fit_takes_every_option(folder, corpus, capsys, monkeypatch):
     assert settings["start"] == "random"
 
 
+def test_fit_joins_phrases_and_drops_lists_of_words(folder, capsys):
+    text = folder / "york.txt"
+    text.write_text("the tea in New York\nship of new york sail\nand new tea\n" * 12)
+    mine = folder / "mine.txt"
+    mine.write_text("sail  # and so on\n")
+    options = ["--topics", 2, "--restarts", 1, "--lowercase", "--phrases", "--quiet"]
+    lists = ["--drop", "tea", "--drop-list", "english", "--drop-list", mine]
+    printed = called(capsys, "fit", text, "-o", folder / "york", *options, *lists)
+    assert printed.startswith("2 words, 1 of them phrases, ")
+    embedding = Embedding.load(folder / "york")
+    assert set(embedding.words) == {"new york", "ship"}
+    counting = embedding.record["settings"]["counting"]
+    assert (counting["phrases"], counting["drop"]) == (True, ["tea"])
+    assert [(one["name"], one["num_words"]) for one in counting["drop_lists"]] == [
+        ("english", 174),
+        ("mine.txt", 1),
+    ]
+    assert "ship" in called(capsys, "neighbors", folder / "york", "new york")
+    code = main.main(["fit", str(text), "-o", str(folder / "no"), "--drop-list", "klingon"])
+    assert (code, "no list of stop words 'klingon'" in capsys.readouterr().err) == (2, True)
+
+
 def test_fit_takes_presets_and_reduces(folder, corpus, capsys):
     text = called(capsys, "fit", corpus, "-o", folder / "paper", "--preset", "paper", "--topics", 2,
                   "--quiet", "--max-steps", 3, "--json")  # fmt: skip

@@ -574,3 +574,19 @@ def test_numpy_and_the_projector_read_what_is_exported(full, embedding, tmp_path
     counted.export(tmp_path / "projector", "projector")
     assert (tmp_path / "projector" / "metadata.tsv").read_text() == "word\tcount\ntea\t5\ncup\t2\n"
     np.testing.assert_allclose(np.loadtxt(tmp_path / "projector" / "vectors.tsv"), W_GOOD, rtol=1e-6)
+
+
+def test_phrases_are_words_with_a_blank(tmp_path):
+    words = ("new york", "york", " ", "a ", "rio de janeiro")
+    W = jnp.full((5, 2), 0.5, jnp.float32)
+    both = Embedding(words=words, W=W)
+    assert both.phrases == ("new york", "rio de janeiro")
+    with pytest.raises(ValueError, match=r"words.2. = ' ' is empty or has white space"):
+        both.export(tmp_path / "refused")
+    Embedding(words=(words[0], words[4]), W=W[:2]).export(tmp_path / "vectors.txt")
+    assert (tmp_path / "vectors.txt").read_text().splitlines()[1:] == [
+        "new_york 0.5 0.5",
+        "rio_de_janeiro 0.5 0.5",
+    ]
+    with pytest.raises(ValueError, match=r"words.1. = 'new_york' is also words.0."):
+        Embedding(words=("new york", "new_york"), W=W[:2]).export(tmp_path / "twice")

@@ -780,6 +780,7 @@ def test_an_interrupted_status_has_a_message():
         ("vector_size", "num_topics"),
         ("min_df", "min_count"),
         ("stop_words", "drop"),
+        ("ngram_range", "phrases"),
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(name, usual):
