@@ -63,7 +63,7 @@ To explore the model, open {page} in a browser.
 Try next:
   dcdjax neighbors {chosen.output} file
   dcdjax topics {chosen.output} --of file
-  dcdjax fit your-text.txt -o your-model --lowercase --pattern '\\w+'
+  dcdjax fit your-text.txt -o your-model
   dcdjax --help""")
     return 0
 

@@ -13,6 +13,7 @@ from dcdjax.fitting import presets, provenance
 from dcdjax.fitting.options import Options
 from dcdjax.similarity import Similarity
 from dcdjax.text import cooccurrence
+from dcdjax.text.blocks import CorpusError
 from dcdjax.text.cooccurrence import Counts
 from dcdjax.util.progress import Progress
 
@@ -66,18 +67,37 @@ def read_corpus(source: Any, options: Options, tell: Progress) -> Inputs:
         corpus = provenance.of_corpus(source)
         counting = {**presets.counting(options.preset), **options.counting}
         counts = cooccurrence.count(source, **counting, progress=tell)
+    _check_size(counts)
     num_pairs, weights = counts.matrix.nnz, options.weights
     tell("weighting", 0, num_pairs, "pairs")
     S = similarity.from_counts(counts, **weights, drop_isolated=True)
     tell("weighting", num_pairs, num_pairs, "pairs")
     assert S.words is not None
     record = {
-        "corpus": {**corpus, "num_tokens": int(counts.vocabulary.num_tokens)},
+        "corpus": {
+            **corpus,
+            "num_tokens": int(counts.vocabulary.num_tokens),
+            "num_different": counts.vocabulary.num_different,
+        },
         "S": provenance.of_matrix(S.matrix, S.words),
         "settings": {"counting": counts.settings},
         "weighting": {**weights, "log_sum": _log_sum(counts, weights["context_exponent"])},
     }
     return Inputs(S, S.words, counts, record)
+
+
+def _check_size(counts: Counts) -> None:
+    """Refuse counts without two words that stand near each other, and say what is missing."""
+    words, vocabulary = counts.words, counts.vocabulary
+    if len(words) > 1 and counts.matrix.nnz:
+        return
+    known = f"{len(words)} words" if len(words) > 1 else f"one word, {words[0]!r}"
+    left_out = (vocabulary.num_different or 0) - len(words)
+    reason = f" (min_count={counts.settings.get('min_count')}, max_words and drop leave out {left_out} more)"
+    raise CorpusError(
+        "the text is too small: it needs different words that stand near each other, but has "
+        f"{known}{reason if left_out > 0 else ''}"
+    )
 
 
 def _refuse(options: Mapping[str, Any], source: str) -> None:

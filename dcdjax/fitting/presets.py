@@ -46,7 +46,9 @@ _SETTINGS = {
 _MATRIX_SETTINGS = {"restarts": 1, "over_relaxation": 1.9, "tol": 1e-3, "max_steps": 500, "smoothing": 0.0}
 _COUNTING = {
     "default": MappingProxyType({"window": 8, "distance_weighting": "harmonic"}),
-    "paper": MappingProxyType({"window": 8, "distance_weighting": "flat"}),
+    "paper": MappingProxyType(
+        {"window": 8, "distance_weighting": "flat", "tokens": "blanks", "lowercase": False, "min_count": 1}
+    ),
 }
 _PPMI = MappingProxyType({"context_exponent": 0.75, "shift": 0.0, "frequency_exponent": 0.15})
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
@@ -11,10 +11,11 @@ from typing import Any, get_args
 import numpy as np
 import scipy.sparse
 
+from dcdjax.text.blocks import CorpusError
 from dcdjax.text.pair_counts import DistanceWeighting, Weights, count_pairs, pad_documents, weights
 from dcdjax.text.sources import Documents
-from dcdjax.text.tokens import Block, read
-from dcdjax.text.vocabulary import Outside, Tokens, Vocabulary
+from dcdjax.text.tokens import Reading, TokenKind, read
+from dcdjax.text.vocabulary import Outside, Tokens, Vocabulary, usual_min_count
 from dcdjax.util import checks, matrix_checks, matrix_files, store
 from dcdjax.util.progress import Progress
 
@@ -48,6 +49,7 @@ class Counts:
         A crash leaves the old file or the new one, never a part of a file.
         """
         settings = {"num_tokens": self.vocabulary.num_tokens, "counting": self.settings}
+        settings["num_different"] = self.vocabulary.num_different
         arrays = {"word_counts": self.vocabulary.counts}
         matrix_files.save_matrix(path, self.matrix, self.words, settings, kind="counts", **arrays)
 
@@ -73,7 +75,8 @@ def load(path: str | os.PathLike[str]) -> Counts:
             raise ValueError(f"it has word counts of {word_counts.dtype}, not int64")
         if word_counts.shape != (len(stored.words),):
             raise ValueError(f"it has {word_counts.size} counts for {len(stored.words)} words")
-        vocabulary = Vocabulary(stored.words, word_counts, int(stored.settings["num_tokens"]))
+        numbers = int(stored.settings["num_tokens"]), stored.settings.get("num_different")
+        vocabulary = Vocabulary(stored.words, word_counts, *numbers)
         settings = dict(stored.settings.get("counting", {}))
     return Counts(matrix=matrix, vocabulary=vocabulary, settings=settings)
 
@@ -84,14 +87,15 @@ def count(
     window: int = 8,
     distance_weighting: DistanceWeighting = "flat",
     max_words: int | None = 20_000,
-    min_count: int = 1,
+    min_count: int | None = None,
     drop: Collection[str] = (),
     outside: Outside = "keep",
     subsample: float | None = None,
     seed: int = 0,
     text: str | Sequence[str] | None = None,
-    documents: Documents = "line",
-    lowercase: bool = False,
+    documents: Documents = "auto",
+    tokens: TokenKind | None = None,
+    lowercase: bool | None = None,
     pattern: str | re.Pattern[str] | None = None,
     tokenizer: Any = None,
     memory: int = 2 << 30,
@@ -107,7 +111,8 @@ def count(
       distance_weighting: weight of a pair. "flat" is 1; "linear" is (window - distance + 1) / window, the
         mean over word2vec's windows of random size; "harmonic" is 1 / distance, as in GloVe.
       max_words: size of the vocabulary, which keeps the most frequent words. None keeps all words.
-      min_count: leave out words that occur less often.
+      min_count: leave out words that occur less often. Default: 1 for lists of tokens; for text one for each
+        20,000 tokens, at least 1 and at most 5.
       drop: words to leave out, such as `["<unk>"]`.
       outside: tokens outside of the vocabulary "keep" their place, so that distances are as in the text, or
         "drop" out before windows are made, as in word2vec.
@@ -116,8 +121,11 @@ def count(
         windows are made. A smaller threshold drops more tokens of frequent words.
       seed: seed of the subsampling.
       text: column of a table that holds the text, or several columns. Default: the only column, or "text".
-      documents: a document is a "line", a "file" or the "corpus"; in a table, a row is a line.
-      lowercase: convert words to lower case.
+      documents: a document is a "line", a "paragraph" (up to an empty line), a "file" or the "corpus"; in a
+        table, a row is a line. "auto" is a line, or a paragraph if lines are hard-wrapped, with a warning.
+      tokens: "words" finds the words of any language that writes blanks between words, without punctuation,
+        numbers and single letters. "blanks" takes what stands between blanks as it is. Default: "words".
+      lowercase: convert words to lower case. Default: only for text with `tokens="words"`.
       pattern: regular expression whose matches are the words.
       tokenizer: callable from a line to tokens, or an object such as Hugging Face's tokenizers.
       memory: bytes to work with, at least 512 MiB. Python, its libraries and the words of the vocabulary
@@ -157,8 +165,6 @@ def count(
         "subsample": None if subsample is None else float(subsample),
         "seed": None if subsample is None else seed,
         "text": text if text is None or isinstance(text, str) else list(text),
-        "documents": documents,
-        "lowercase": bool(lowercase),
         "pattern": compiled.pattern if compiled else pattern,
         "pattern_flags": compiled.flags if compiled else None,
         "tokenizer": None
@@ -170,7 +176,8 @@ def count(
         source,
         text=text,
         documents=documents,
-        lowercase=bool(lowercase),
+        tokens=tokens,
+        lowercase=lowercase,
         pattern=pattern,
         tokenizer=tokenizer,
         memory=memory // 2,
@@ -183,10 +190,22 @@ def count(
 
 
 def _encode(
-    blocks: Generator[Block, None, None], words: dict[str, Any], settings: dict[str, Any], *, memory: int
+    blocks: Reading, words: dict[str, Any], settings: dict[str, Any], *, memory: int
 ) -> tuple[Vocabulary, Weights, np.ndarray]:
-    """Choose the vocabulary and encode the corpus. All other memory for reading is free at the end."""
+    """Choose the vocabulary and encode the corpus. All other memory for reading is free at the end.
+
+    The settings that depend on the corpus are added to `settings`.
+    """
     with closing(blocks), closing(Tokens(blocks, memory=memory // 3)) as tokens:
+        if not tokens.num_tokens and blocks.tokens == "words" and blocks.is_text:
+            raise CorpusError(
+                "the corpus has no token that is a word: numbers, punctuation and single letters are left "
+                'out; tokens="blanks" takes all that stands between blanks'
+            )
+        if words["min_count"] is None:
+            words = {**words, "min_count": usual_min_count(tokens.num_tokens) if blocks.is_text else 1}
+        settings |= {"min_count": words["min_count"], "documents": blocks.documents}
+        settings |= {"tokens": blocks.tokens, "lowercase": blocks.lowercase}
         vocabulary = tokens.vocabulary(**words)
         pieces = tokens.encoded(vocabulary, outside=settings["outside"])
         if settings["subsample"] is not None:
@@ -207,7 +226,7 @@ def _checked_words(max_words: Any, min_count: Any, drop: Any) -> dict[str, Any]:
             raise ValueError(f"drop must be a collection of words, got one with {word!r} in it")
     return {
         "max_words": None if max_words is None else checks.whole("max_words", max_words, 1),
-        "min_count": checks.whole("min_count", min_count, 1),
+        "min_count": None if min_count is None else checks.whole("min_count", min_count, 1),
         "drop": dropped,
     }
 
