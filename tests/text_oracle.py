@@ -10,8 +10,21 @@ def split(texts, documents="line", tokens_of=str.split):
     """Documents of tokens; a text is what a file or an item holds."""
     if documents == "line":
         return [tokens_of(line) for text in texts for line in text.split("\n")]
+    if documents == "paragraph":
+        return [tokens for text in texts for tokens in paragraphs(text, tokens_of)]
     files = [[token for line in text.split("\n") for token in tokens_of(line)] for text in texts]
     return files if documents == "file" else [[token for file in files for token in file]]
+
+
+def paragraphs(text, tokens_of):
+    """Lines without anything but ASCII blanks are between paragraphs."""
+    found = [[]]
+    for line in text.split("\n"):
+        if line.strip("\t\n\v\f\r "):
+            found[-1] += tokens_of(line)
+        else:
+            found.append([])
+    return found
 
 
 def most_frequent(documents, max_words=None, min_count=1, drop=()):
