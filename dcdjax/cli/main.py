@@ -225,7 +225,7 @@ def _fit(parser: argparse.ArgumentParser) -> None:
         "function from a line to its words, such as jieba:lcut; with --tokens words without punctuation"
     )
     add("--tokenizer", metavar="MODULE:FUNCTION", help=tokenizer)
-    documents = "what a document is (default: auto: a line, or a paragraph of hard-wrapped lines)"
+    documents = "what a document is (default: auto). auto: a line, or a paragraph if lines are hard-wrapped"
     add("--documents", choices=("auto", "line", "paragraph", "file", "corpus"), help=documents)
     add("--subsample", type=float, metavar="T", help="drop frequent words at random, try 1e-4")
     add("--memory", type=float, metavar="GB", help="memory for counting (default: 2)")

@@ -9,7 +9,7 @@ OUTER_MARKS = ".,;:!?()[]{}\"'`*~|+^$%#=_-\\"
 # Web and mail addresses, tags such as <br/> or <unk>, and entities such as &amp;. The lookbehinds keep the
 # search linear in the length of the text.
 _NO_WORDS = re.compile(
-    r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"]+|(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]+"
+    r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|www\.(?=\w))[^\s<>\"]+|(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]+"
     r"|<[a-z/!?][^<>\s]*>|&(?:[a-z]+|#\w+);",
     re.IGNORECASE,
 )
@@ -42,7 +42,7 @@ def _patterns() -> tuple[re.Pattern[str], dict[int, str | None]]:
             replaced[code] = None
     replaced |= {code: None for codes in _VARIATION_SELECTORS for code in codes}
     # A soft hyphen and Arabic's stretching are no letters. A space of no width separates words.
-    replaced |= {0xAD: None, 0x640: None, 0x200B: " ", ord("_"): " "}
+    replaced |= {0xAD: None, 0x640: None, 0x200B: " "}
     replaced |= dict.fromkeys(map(ord, "\u2019\u02bc"), "'") | dict.fromkeys(map(ord, "\u2010\u2011"), "-")
     part = rf"[^\W\d_][\w{''.join(marks)}]*"
     # The last three joiners are of Catalan and Hebrew.
@@ -66,13 +66,11 @@ def words_of(text: str, lowercase: bool) -> list[str]:
         words = [unicodedata.normalize("NFC", text)]
     else:
         pattern, replaced = _patterns()
-        if text.isascii():
-            text = text.replace("_", " ")
-        else:
+        if not text.isascii():
             text = unicodedata.normalize("NFC", text.translate(replaced))
         if _MAY_HAVE_NO_WORDS.search(text):
             text = _NO_WORDS.sub(" ", text)
-        words = pattern.findall(text)
+        words = pattern.findall(text.replace("_", " "))
         if "'" in text:
             words = [part for word in words for part in _without_elisions(word)]
     if lowercase:
