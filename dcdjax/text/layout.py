@@ -11,7 +11,7 @@ _PIECES, _PIECE_BYTES = 8, 32 << 10
 # Widths of hard-wrapped lines, in characters.
 _WIDTHS = range(30, 201)
 # What makes lines hard-wrapped; see `is_hard_wrapped`. Texts with one document a line reach less than 0.2.
-_LEAST_FULL, _LEAST_WRAPPED, _LEAST_LINES, _LEAST_BLANK = 0.4, 0.15, 5, 0.01
+_LEAST_FULL, _LEAST_WRAPPED, _LEAST_LINES, _LEAST_BLANK = 0.4, 0.1, 5, 0.01
 # Words a line on average. Lines of code and data have fewer.
 _LEAST_WORDS = 3
 
@@ -26,6 +26,7 @@ _RUNS = {
     "Burmese": re.compile("[\u1000-\u109f]{20,}"),
 }
 _HIRAGANA = re.compile("[\u3041-\u309f]")
+_IN_CODE = re.compile(r"[(\[{}=_<>]|\w[.:]\w")
 # The share of all letters that stand in such runs, from which on the text must be split by a tokenizer.
 _LEAST_SHARE = 0.2
 _RECIPES = {
@@ -83,7 +84,8 @@ def is_hard_wrapped(text: str) -> bool:
     width = lengths[int(0.9 * (len(lengths) - 1))]  # a table or an address may be wider
     if width not in _WIDTHS or sum(len(line.split()) for line, _ in pairs) < _LEAST_WORDS * len(pairs):
         return False
-    going_on = [(line, following.split(None, 1)[0]) for line, following in pairs if _goes_on(following)]
+    first_words = [(line, following.split(None, 1)[0]) for line, following in pairs]
+    going_on = [(line, word) for line, word in first_words if _goes_on(word)]
     num_full = sum(len(line) + 1 + len(word) > width for line, word in going_on)
     return (
         num_full >= _LEAST_LINES
@@ -92,9 +94,9 @@ def is_hard_wrapped(text: str) -> bool:
     )
 
 
-def _goes_on(line: str) -> bool:
-    first = line.lstrip()[0]
-    return first.isalpha() and not first.isupper()
+def _goes_on(word: str) -> bool:
+    """Return whether a word stands in a sentence: it has no capital, nor any sign of code in it."""
+    return word[0].isalpha() and not word[0].isupper() and _IN_CODE.search(word) is None
 
 
 def check_blanks(text: str, name: str) -> None:
