@@ -14,6 +14,9 @@ from dcdjax.cli.parser import Parser, natural, numbers, positive
 _OPTIONS = {
     "num_topics=": "--topics ",
     "min_count=": "--min-count ",
+    "tokens=": "--tokens ",
+    "tokenizer=": "--tokenizer ",
+    "documents=": "--documents ",
     "max_steps": "--max-steps",
     "max_words": "--max-words",
     "over_relaxation": "--over-relaxation",
@@ -159,11 +162,12 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     r"""Learn an embedding from text or from a matrix.
 
     Examples:
-      dcdjax fit book.txt -o book --lowercase --pattern '\w+' --topics 50
+      dcdjax fit book.txt -o book --topics 50
       dcdjax fit articles.csv --text title --text body -o articles
       zcat articles.gz | dcdjax fit - -o articles --topics 300
-      dcdjax fit wikitext-2 -o wiki --drop '<unk>'
-      dcdjax fit news.txt -o news --lowercase --phrases --drop-list english --drop-list mine.txt
+      dcdjax fit wikitext-2 -o wiki --max-words 10000
+      dcdjax fit news.txt -o news --phrases --drop-list english --drop-list mine.txt
+      dcdjax fit chinese.txt -o chinese --tokenizer jieba:lcut --tokens words
       dcdjax fit --matrix similarities.npz -o graph
       dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0
       dcdjax fit articles.txt -o articles --checkpoint articles-under-way
@@ -188,15 +192,24 @@ def _fit(parser: argparse.ArgumentParser) -> None:
         help="weight by distance (default: harmonic)",
     )
     add("--max-words", type=positive, help="number of words to keep (default: 20000)")
-    add("--min-count", type=positive, help="leave out words that occur less often")
+    min_count = "leave out words that occur less often (default: 1 to 5, by the size of the text)"
+    add("--min-count", type=positive, help=min_count)
     add("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
     lists = "leave out the words of this list: english or another language, or a file; may be repeated"
     add("--drop-list", metavar="LIST", action="append", help=lists)
     phrases = "find phrases such as new york, and count each as one word"
     add("--phrases", action="store_true", default=None, help=phrases)
-    add("--lowercase", action="store_true", default=None, help="convert words to lower case")
-    add("--pattern", metavar="REGEX", help="what a word is (default: all between blanks)")
-    add("--documents", choices=("line", "file", "corpus"), help="what a document is (default: line)")
+    tokens = "words without punctuation and numbers, or all that stands between blanks (default: words)"
+    add("--tokens", choices=("words", "blanks"), help=tokens)
+    lowercase = "convert words to lower case (default: yes, unless one of the next two or blanks are given)"
+    add("--lowercase", action=argparse.BooleanOptionalAction, help=lowercase)
+    add("--pattern", metavar="REGEX", help="what a word is, such as '\\w+'")
+    tokenizer = (
+        "function from a line to its words, such as jieba:lcut; with --tokens words without punctuation"
+    )
+    add("--tokenizer", metavar="MODULE:FUNCTION", help=tokenizer)
+    documents = "what a document is (default: auto). auto: a line, or a paragraph if lines are hard-wrapped"
+    add("--documents", choices=("auto", "line", "paragraph", "file", "corpus"), help=documents)
     add("--subsample", type=float, metavar="T", help="drop frequent words at random, try 1e-4")
     add("--memory", type=float, metavar="GB", help="memory for counting (default: 2)")
 

@@ -18,6 +18,7 @@ class Origin:
       word_counts: how often each word occurs in the corpus.
       margins: for each word, the sum of its row of counts.
       num_tokens: the number of tokens of the corpus.
+      num_different: the number of different words of the corpus, if known.
       passages: which words stand in the same passages, see `Counts.passages`; None if it is not known.
       counting: the options of `count`.
       weighting: the options of `from_counts`, and for PPMI "log_sum", the log of sum_j margin_j^alpha.
@@ -27,6 +28,7 @@ class Origin:
     word_counts: np.ndarray
     margins: np.ndarray
     num_tokens: int
+    num_different: int | None = None
     passages: scipy.sparse.csr_array | None = None
     counting: Mapping[str, Any] = field(default_factory=dict)
     weighting: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class Origin:
         """Return what is no array, as values that JSON can hold."""
         own = {name: dict(getattr(self, name)) for name in ("counting", "weighting")}
         phrases = [list(phrase) for phrase in self.phrases]
-        return {**own, "num_tokens": self.num_tokens, "phrases": phrases}
+        return {**own, "num_tokens": self.num_tokens, "num_different": self.num_different, "phrases": phrases}
 
 
 def from_saved(
@@ -65,8 +67,11 @@ def from_saved(
         word_counts=word_counts,
         margins=margins,
         num_tokens=int(settings["num_tokens"]),
+        num_different=settings.get("num_different"),
         passages=matrix_files.passages_from_arrays(arrays, num_words),
         counting=dict(settings["counting"]),
         weighting=dict(settings["weighting"]),
-        phrases=tuple((str(phrase), int(count), float(score)) for phrase, count, score in settings["phrases"]),
+        phrases=tuple(
+            (str(phrase), int(count), float(score)) for phrase, count, score in settings["phrases"]
+        ),
     )

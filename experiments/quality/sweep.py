@@ -100,7 +100,9 @@ def main() -> None:
             how = json.dumps(counting)
             if how not in cache:
                 cache[how] = dcdjax.count(
-                    CORPORA[corpus], **{"window": methods.WINDOW, "max_words": methods.MAX_WORDS, **counting}
+                    CORPORA[corpus],
+                    **methods.AS_IT_IS,
+                    **{"window": methods.WINDOW, "max_words": methods.MAX_WORDS, **counting},
                 )
             began = time.perf_counter()
             if "prior" in changed:

@@ -27,7 +27,7 @@ def write(path, ending):
 
 
 def words(source, **options):
-    counts = count(source, window=2, **options)
+    counts = count(source, window=2, tokens="blanks", **options)
     return dict(zip(counts.words, counts.vocabulary.counts.tolist(), strict=True)), counts.matrix.sum()
 
 
