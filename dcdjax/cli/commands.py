@@ -288,7 +288,7 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
     num_starts, topics = len(record["status"]), " and ".join(map(str, numbers))
     starts = f"{num_starts} start{'s' * (num_starts > 1)} of {topics} topics"
     if "reduced_from" in record:
-        starts += f", reduced to {embedding.num_topics}"
+        starts += f", reduced to {embedding.W.shape[1]}"
     if settings["combine"] == "best" and settings["restarts"] > 1:
         starts += f", the best of which is number {record['used'][0]}"
     print(

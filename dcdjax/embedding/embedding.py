@@ -15,7 +15,7 @@ from dcdjax.embedding import display, export, fold_in, lookup, merging, results,
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
-from dcdjax.embedding.levels import Level, emphasis, make_levels
+from dcdjax.embedding.levels import Level, check_levels, emphasis, make_levels
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
 from dcdjax.embedding.topic_view import TopicView
 from dcdjax.embedding.word_index import WordIndex
@@ -75,11 +75,7 @@ class Embedding(GensimNames):
         if sum(starts) != W.shape[1] or min(starts) < 1:
             raise ValueError(f"starts must add up to the {W.shape[1]} columns of W, got {starts}")
         levels = tuple(self.levels) or (Level(np.arange(W.shape[1])),)
-        for level in levels:
-            if len(level.groups) != W.shape[1]:
-                raise ValueError(
-                    f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}"
-                )
+        check_levels(levels, W.shape[1])
         for name in _OPTIONAL:
             value = getattr(self, name)
             if value is not None and np.shape(value) != W.shape[:1]:
@@ -286,13 +282,12 @@ class Embedding(GensimNames):
         if num_topics > num_columns:
             raise ValueError(f"num_topics must be at most {num_columns}, got {num_topics}")
         passages = None if counts is None else self._passages(counts)
-        level = next((one for one in self.levels if one.num_topics == num_topics), None)
         W = np.asarray(self.W)
-        if level is None:
-            weights = emphasis(self.word_counts, len(self))
-            level = Level(merging.group_columns(W, weights, [num_topics])[0])
+        known = next((one for one in self.levels if one.num_topics == num_topics), None)
+        weights = emphasis(self.word_counts, len(self))
+        level = known or Level(merging.group_columns(W, weights, [num_topics])[0])
         W = merging.merged(W, level.groups)
-        if passages is not None or level.coherence is None:
+        if known is None or passages is not None:
             [level] = make_levels(W, [num_topics], self.word_counts, passages)
             W = W[:, np.argsort(level.groups)]
         shown = Level(np.arange(num_topics), level.coherence)

@@ -20,6 +20,8 @@ _LARGEST_SHARE = 2.0
 # Words of a topic with less coherence hardly ever stand in one passage. On three collections of documents,
 # readers called such topics junk, and hardly any above.
 JUNK_COHERENCE = -0.3
+# A mean of values between -1 and 1 is outside by no more than this.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +39,19 @@ class Level:
 
     def __post_init__(self) -> None:
         groups, coherence = np.asarray(self.groups), self.coherence
+        object.__setattr__(self, "groups", groups)
         if groups.ndim != 1 or groups.dtype.kind != "i" or not groups.size or groups.min() < 0:
             raise ValueError("groups must be whole numbers from 0, one for each column of W")
         if np.unique(groups).size != groups.max() + 1:
             raise ValueError(f"groups must name every topic from 0 to {groups.max()}")
-        if coherence is not None and (np.ndim(coherence) != 2 or len(coherence) != groups.max() + 1):
-            shape = np.shape(coherence)
-            raise ValueError(f"coherence must be ({groups.max() + 1}, depth), got shape {shape}")
+        if coherence is None:
+            return
+        coherence = np.asarray(coherence)
+        object.__setattr__(self, "coherence", coherence)
+        if coherence.ndim != 2 or len(coherence) != groups.max() + 1 or not coherence.shape[1]:
+            raise ValueError(f"coherence must be ({groups.max() + 1}, depth), got shape {coherence.shape}")
+        if coherence.dtype.kind != "f" or (np.abs(coherence) > 1 + _ROUNDING).any():
+            raise ValueError("coherence must be numbers from -1 to 1, or NaN")
 
     @property
     def num_topics(self) -> int:
@@ -56,6 +64,20 @@ class Level:
             return [None] * self.num_topics
         column = self.coherence[:, min(num_words, self.coherence.shape[1]) - 1]
         return [None if np.isnan(value) else float(value) for value in column]
+
+
+def check_levels(levels: Sequence[Level], num_columns: int) -> None:
+    """Refuse levels that do not fit W, or whose subtopics do not lie within topics."""
+    for level in levels:
+        if level.groups.size != num_columns:
+            raise ValueError(f"levels: a level has {level.groups.size} columns, but W has {num_columns}")
+    if len(levels) > 2:
+        raise ValueError(f"levels must be the topics and their subtopics, got {len(levels)} levels")
+    if len(levels) == 2:
+        pairs = np.unique(np.stack([levels[1].groups, levels[0].groups]), axis=1)
+        if pairs.shape[1] != levels[1].num_topics:
+            subtopic = int(pairs[0, np.flatnonzero(np.diff(pairs[0]) == 0)[0]])
+            raise ValueError(f"levels: subtopic {subtopic} is a part of more than one topic")
 
 
 def emphasis(word_counts: np.ndarray | None, num_words: int) -> np.ndarray:
@@ -99,9 +121,7 @@ def make_levels(
     """
     weights = emphasis(word_counts, W.shape[0])
     several = min(numbers) < W.shape[1]
-    cuts = (
-        merging.group_columns(W, weights, numbers) if several else [np.arange(W.shape[1]) for _ in numbers]
-    )
+    cuts = merging.group_columns(W, weights, numbers) if several else [np.arange(W.shape[1]) for _ in numbers]
     levels: list[Level] = []
     for groups in cuts:
         merged = merging.merged(W, groups)

@@ -40,8 +40,8 @@ class TopicView:
     @cached_property
     def W(self) -> Float[Array, "words topics"]:  # noqa: N802, the name of the equations
         """Return P(topic | word)."""
-        if self.level.num_topics == self.columns.shape[1]:
-            return self.columns  # each column is a topic, in their order
+        if merging.is_identity(self.level.groups):
+            return self.columns
         return jnp.asarray(merging.merged(np.asarray(self.columns), self.level.groups))
 
     @cached_property

@@ -41,7 +41,9 @@ class Origin:
         return {**own, "num_tokens": self.num_tokens}
 
 
-def from_saved(arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any], num_words: int) -> Origin | None:
+def from_saved(
+    arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any], num_words: int
+) -> Origin | None:
     """Return the origin that was saved beside S, or None if there was none.
 
     Raises:

@@ -24,8 +24,8 @@ NONE: dict[str, None] = dict.fromkeys(("num_topics", "weighting", "tol"))
 def test_the_docstring_names_the_defaults_for_text_and_for_S(name):
     said = re.search(r"Default: (\S+) for a text(?: \([^)]*\))?, (\S+) for S", documented(name))
     assert said
-    of_text = presets.settings("default", NONE, source_is_matrix=False)[name]
-    of_matrix = presets.settings("default", NONE, source_is_matrix=True)[name]
+    of_text = presets.settings("default", NONE, counts_are_known=True)[name]
+    of_matrix = presets.settings("default", NONE, counts_are_known=False)[name]
     assert (float(said[1]), float(said[2])) == (of_text, of_matrix)
 
 
@@ -33,7 +33,7 @@ def test_the_docstring_names_the_defaults_for_text_and_for_S(name):
     "name", ["weighting", "start", "window", "context_exponent", "shift", "frequency_exponent"]
 )
 def test_the_docstring_names_the_other_defaults(name):
-    settings = presets.settings("default", NONE, source_is_matrix=False)
+    settings = presets.settings("default", NONE, counts_are_known=True)
     usual = {**settings, **presets.counting("default"), **presets.ppmi()}[name]
     said = re.search(r'Default: "?([\w.]+?)"?\.(?:\s|$)', documented(name))
     assert said
@@ -50,7 +50,7 @@ def test_the_docstring_names_the_numbers_of_topics_and_starts():
 
 
 def test_the_docstring_tells_the_preset_of_the_paper():
-    paper = {**presets.settings("paper", NONE, source_is_matrix=False), **presets.counting("paper")}
+    paper = {**presets.settings("paper", NONE, counts_are_known=True), **presets.counting("paper")}
     said = documented("preset")
     assert paper["weighting"] == "counts"
     assert "plain counts" in said
@@ -80,7 +80,9 @@ def helped(capsys):
 
 @pytest.mark.parametrize("name", ["tol", "max_steps", "over_relaxation", "smoothing"])
 def test_help_names_the_defaults_for_text_and_for_a_matrix(helped, name):
-    of_text, of_matrix = (presets.settings("default", NONE, source_is_matrix=is_S) for is_S in (False, True))
+    of_text, of_matrix = (
+        presets.settings("default", NONE, counts_are_known=known) for known in (True, False)
+    )
     assert tuple(map(float, helped(name))) == (of_text[name], of_matrix[name])
 
 
@@ -91,7 +93,7 @@ def test_help_names_the_defaults_for_text_and_for_a_matrix(helped, name):
 )  # fmt: skip
 def test_help_names_the_other_defaults(helped, name):
     counting = {key: one.default for key, one in inspect.signature(count).parameters.items()}
-    settings = presets.settings("default", NONE, source_is_matrix=False)
+    settings = presets.settings("default", NONE, counts_are_known=True)
     usual = {**counting, **settings, **presets.counting("default"), **presets.ppmi()}[name]
     of_text, of_matrix = helped(name)
     assert of_matrix is None
@@ -103,7 +105,7 @@ def test_help_names_the_numbers_of_topics(helped):
 
 
 def test_what_is_given_replaces_the_preset():
-    assert presets.settings("default", {"tol": 0.5, "step": None}, source_is_matrix=False)["tol"] == 0.5
-    assert presets.settings("default", {"tol": 0.5, "step": None}, source_is_matrix=False)["step"] == "exact"
+    assert presets.settings("default", {"tol": 0.5, "step": None}, counts_are_known=True)["tol"] == 0.5
+    assert presets.settings("default", {"tol": 0.5, "step": None}, counts_are_known=True)["step"] == "exact"
     with pytest.raises(ValueError, match="preset must be one of"):
-        presets.settings("papers", {}, source_is_matrix=False)
+        presets.settings("papers", {}, counts_are_known=True)
