@@ -230,12 +230,15 @@ def _fit(parser: argparse.ArgumentParser) -> None:
 def _solver_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the solver").add_argument
     preset = (
-        "sets all other options. default: neighbors of words. topics: 50 topics of documents, from one start and "
-        "windows of 100 words. paper: plain counts, flat windows, the paper's step, one random start of 200 "
-        "topics, no smoothing (default: %(default)s)"
+        "sets all other options. default: neighbors of words. topics: 50 topics of documents, from one start "
+        "and windows of 100 words. paper: plain counts, flat windows, the paper's step, one random start of "
+        "200 topics, no smoothing (default: %(default)s)"
     )
     add("--preset", choices=("default", "topics", "paper"), default="default", help=preset)
-    topics = "several numbers make several starts (default: 200,500; preset topics: 50; at most a tenth of the words)"
+    topics = (
+        "several numbers make several starts (default: 200,500, with preset topics 50, at most a tenth "
+        "of the words)"
+    )
     add("--topics", type=_numbers, metavar="N[,N]", help=topics)
     add("--start", choices=("spectral", "random"), help="default: spectral")
     restarts = "starts for each number of topics (default: four in all; matrix: one)"
@@ -294,9 +297,9 @@ def _neighbors(parser: argparse.ArgumentParser) -> None:
 def _topics(parser: argparse.ArgumentParser) -> None:
     """Show the topics: their share of the text, their coherence and their words.
 
-    The useful topics come first. The coherence is the mean NPMI (normalized pointwise mutual information) of all
-    pairs of the words shown. It is 1 for words that only stand in the same passages, 0 for chance, and -1 for
-    words that never do. Topics whose words hardly ever do are marked as junk.
+    The useful topics come first. The coherence is the mean NPMI (normalized pointwise mutual information) of
+    all pairs of the words shown. It is 1 for words that only stand in the same passages, 0 for chance, and -1
+    for words that never do. Topics whose words hardly ever do are marked as junk.
 
     Examples:
       dcdjax topics MODEL

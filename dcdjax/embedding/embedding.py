@@ -179,14 +179,14 @@ class Embedding(GensimNames):
     def topics(self, k: int = 10, *, subtopics: bool = False) -> ResultList[Topic]:
         """Return every topic: its weight, its first k words, and their coherence.
 
-        The order is useful: first the topics whose words make sense together and that explain much of the text.
-        Topics without coherence come last; `Topic.junk` marks those whose words hardly ever stand in one
-        passage. The words of a topic are sorted by P(topic | word) times the logarithm of the word's frequency.
+        The most useful topics come first: their words stand together, and they explain much of the text.
+        Topics without coherence come last. `Topic.junk` marks those whose words hardly ever stand in one
+        passage. The words of a topic are sorted by P(topic | word) times the log of the word's frequency.
 
         Args:
           k: the number of words. The coherence covers up to 20 of them.
-          subtopics: return the finer topics of a consensus instead. `Topic.subtopics` says which of them belong
-            to a topic.
+          subtopics: return the finer topics of a consensus instead. `Topic.subtopics` says which of them
+            belong to a topic.
 
         Returns:
           The topics by number. The number of a topic never changes, also when the model is saved and loaded.

@@ -25,9 +25,9 @@ def group_columns(
 ) -> list[np.ndarray]:
     """Group similar columns of W by Ward's hierarchical clustering, cut at each number of groups.
 
-    The columns are compared by the square roots of emphasis_i W_ik, scaled to length one. The cosine of two such
-    vectors is the Bhattacharyya coefficient of two distributions over words. All cuts are of one tree, so that
-    the groups of a larger number are parts of those of a smaller one.
+    The columns are compared by the square roots of emphasis_i W_ik, scaled to length one. The cosine of two
+    such vectors is the Bhattacharyya coefficient of two distributions over words. All cuts are of one tree.
+    So the groups of a larger number are parts of those of a smaller one.
 
     Args:
       W: nonnegative.

@@ -97,7 +97,8 @@ def passages_to_arrays(passages: scipy.sparse.csr_array | None) -> dict[str, np.
     """Return the arrays of a matrix of passages and words, to save them beside a matrix of words."""
     if passages is None:
         return {}
-    return dict(zip(_PASSAGE_NAMES, (passages.indices.astype(np.int32), passages.indptr.astype(np.int32))))
+    arrays = passages.indices.astype(np.int32), passages.indptr.astype(np.int32)
+    return dict(zip(_PASSAGE_NAMES, arrays, strict=True))
 
 
 def passages_from_arrays(arrays: Mapping[str, np.ndarray], num_words: int) -> scipy.sparse.csr_array | None:
@@ -106,7 +107,10 @@ def passages_from_arrays(arrays: Mapping[str, np.ndarray], num_words: int) -> sc
     Raises:
       ValueError: if the arrays do not fit together.
     """
-    if not all(name in arrays for name in _PASSAGE_NAMES):
+    missing = [name for name in _PASSAGE_NAMES if name not in arrays]
+    if len(missing) == 1:
+        raise ValueError(f"array {missing[0]!r} is missing")
+    if missing:
         return None
     indices, indptr = (arrays[name] for name in _PASSAGE_NAMES)
     if any(array.dtype != np.int32 or array.ndim != 1 for array in (indices, indptr)) or not indptr.size:

@@ -95,7 +95,7 @@ def test_attributes_of_other_libraries_lead_to_ours(embedding, name, hint):
 
 def test_unknown_attributes_are_ordinary_errors(embedding):
     with pytest.raises(
-        AttributeError, match=r"an Embedding has no attribute 'neighbours'; did you mean neighbors\\?$"
+        AttributeError, match=r"an Embedding has no attribute 'neighbours'; did you mean neighbors\?$"
     ):
         embedding.neighbours  # noqa: B018
     assert not hasattr(embedding, "_ipython_display_")

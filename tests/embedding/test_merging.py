@@ -1,5 +1,7 @@
 """Topics that resemble each other become one."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,7 +54,7 @@ def test_cuts_are_those_of_ward_and_lie_within_each_other(seed):
         right = scipy.cluster.hierarchy.fcluster(tree, number, "maxclust")
         assert groups.max() + 1 == number
         assert partition(groups) == partition(right)
-    for coarse, fine in zip(cuts, cuts[1:], strict=False):
+    for coarse, fine in itertools.pairwise(cuts):
         assert all(any(part <= whole for whole in partition(coarse)) for part in partition(fine))
 
 

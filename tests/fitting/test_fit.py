@@ -51,10 +51,10 @@ def test_planted_themes_are_found(learned):
 
 
 def test_topics_come_by_usefulness_and_hold_together(learned):
-    topics = learned.topics(10)
+    topics = learned.topics(6)
     useful = [topic.coherence * min(topic.weight, 2 / 3) for topic in topics]
     assert useful == sorted(useful, reverse=True)
-    for topic in learned.topics(6):
+    for topic in topics:
         assert topic.coherence > 0.1
         assert not topic.junk
 
@@ -145,8 +145,8 @@ def test_a_warning_says_that_counts_do_not_fit_the_preset():
     for source in (counts, similarity.from_counts(counts)):
         with pytest.warns(PresetWarning, match=message):
             fit(source, preset="topics", **options)
-    # No warning (which would be an error here) where the counts fit, where the user chose the window, and where
-    # nothing is known of counts.
+    # No warning (which would be an error here) if the counts fit, if the user chose the window, and if
+    # nothing is known of the counts.
     fit(dcdjax.count(sentences(), **presets.counting("topics")), preset="topics", **options)
     fit(sentences(), preset="topics", window=5, **options)
     fit(similarity.from_counts(counts).matrix, preset="topics", **options)

@@ -2,12 +2,14 @@
 
 import inspect
 import re
+from typing import get_args
 
 import pytest
 
 from dcdjax import count, fit
 from dcdjax.cli import main
 from dcdjax.fitting import presets
+from dcdjax.similarity.similarity import from_counts
 
 
 def documented(name):
@@ -102,6 +104,38 @@ def test_help_names_the_other_defaults(helped, name):
 
 def test_help_names_the_numbers_of_topics(helped):
     assert helped("topics")[0].startswith(",".join(map(str, presets.num_topics(10**6))))
+
+
+def defaults(function):
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+
+
+def test_count_and_from_counts_have_the_defaults_of_fit():
+    """So that `fit(corpus)`, `fit(count(corpus))` and `fit(from_counts(count(corpus)))` are the same."""
+    assert presets.counting("default").items() <= defaults(count).items()
+    weights = {
+        **presets.ppmi(),
+        "weighting": presets.settings("default", NONE, counts_are_known=True)["weighting"],
+    }
+    assert weights.items() <= defaults(from_counts).items()
+    # The other presets name what differs.
+    for preset in get_args(presets.Preset):
+        assert set(presets.counting(preset)) == {"window", "distance_weighting"}
+    assert presets.counting("paper")["distance_weighting"] == "flat"
+
+
+def test_the_docstring_tells_the_preset_of_topics():
+    topics = {**presets.settings("topics", NONE, counts_are_known=True), **presets.counting("topics")}
+    said = documented("preset")
+    [number] = presets.num_topics(10**6, "topics")
+    assert topics["restarts"] == 1
+    assert f"{number} topics from one start" in said
+    assert f"{topics['distance_weighting']} windows of {topics['window']} words" in said
+    assert re.search(r'"default" is for .* "topics" is for .* "paper" is for ', said)
+    # All else is as usual.
+    usual = presets.settings("default", NONE, counts_are_known=True)
+    assert {name for name in usual if usual[name] != topics[name]} == {"restarts"}
 
 
 def test_what_is_given_replaces_the_preset():
