@@ -5,6 +5,7 @@ import numpy as np
 from problems import random_W
 
 from dcdjax import Embedding
+from dcdjax.embedding.levels import Level
 
 HOSTILE = (
     "</script><img src=x onerror=window.hacked=1>",
@@ -28,7 +29,7 @@ def embedding(num_words=60, starts=(5, 7), *, words=HOSTILE, seed=0, **more):
     words = tuple(words[:num_words]) + tuple(f"word{n}" for n in range(num_words - len(words)))
     given = {
         "word_counts": rng.permutation(num_words) + 1,
-        "coherence": rng.uniform(-1, 1, (sum(starts), 20)),
+        "levels": (Level(np.arange(sum(starts)), rng.uniform(-1, 1, (sum(starts), 20))),),
         "history": {"objective": np.array([[9.0, 5.0, 4.0, np.nan], [8.0, 6.0, 5.0, 4.5]])},
         "record": {"corpus": {"name": "a <b>corpus</b>", "num_tokens": 12345}, "seed": 7},
         **more,

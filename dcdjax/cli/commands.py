@@ -132,7 +132,8 @@ def neighbors(chosen: Namespace) -> int:
 def topics(chosen: Namespace) -> int:
     """Run `dcdjax topics`: print the topics. Return the exit code."""
     embedding = _load(chosen.model)
-    found = embedding.topics(chosen.k, subtopics=chosen.subtopics or chosen.topic is not None)
+    finer = chosen.subtopics or chosen.topic is not None
+    found = embedding.topics(chosen.k, subtopics=finer)
     if chosen.topic is not None:
         whole = embedding.topics(1)
         if chosen.topic >= len(whole):
@@ -142,7 +143,7 @@ def topics(chosen: Namespace) -> int:
     if chosen.of is not None:
         if chosen.sort is not None:
             raise ValueError("--sort: the topics of a word are sorted by P(topic | word)")
-        of_word = embedding.topics_of(chosen.of, embedding.W.shape[1], subtopics=chosen.subtopics)
+        of_word = embedding.topics_of(chosen.of, embedding.W.shape[1], subtopics=finer)
         shares, heading = {one.number: one.probability for one in of_word}, f"P(topic | {shown(chosen.of)})"
     if chosen.sort == "coherence":
         if any(topic.coherence is None for topic in found):
@@ -304,7 +305,7 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
     topics = " and ".join(map(str, resolutions))
     starts = f"{len(shown)}{of_planned} start{'s' * (num_planned > 1)} of {topics} topics"
     if "reduced_from" in record:
-        starts += f", reduced to {embedding.num_topics}"
+        starts += f", reduced to {embedding.W.shape[1]}"
     if is_best and num_planned > 1:
         starts += f", the best of which is number {used[0]}"
     steps = ", ".join(str(record["num_steps"][number]) for number in shown)

@@ -70,11 +70,12 @@ def embedding_table(
     """Return an HTML table of what an embedding holds and where it comes from."""
     corpus = record.get("corpus")
     corpus = corpus if isinstance(corpus, Mapping) else {"name": corpus}
+    of_columns = f" of {sum(starts)} columns" if sum(starts) > num_topics else ""
     of_starts = f" ({' + '.join(map(str, starts))})" if len(starts) > 1 else ""
     more = " ..." if len(words) > _FIRST_WORDS else ""
     rows = {
         "words": f"{len(words)}: {' '.join(map(_printable, words[:_FIRST_WORDS]))}{more}",
-        "topics": f"{num_topics}{of_starts}",
+        "topics": f"{num_topics}{of_columns}{of_starts}",
         "corpus": _joined(corpus.get("name"), _counted(corpus.get("num_tokens"), "tokens")),
         "learned": _joined(record.get("created"), _counted(record.get("seconds"), "seconds")),
         "key": "" if record.get("seed") is None else str(record["seed"]),
@@ -83,16 +84,21 @@ def embedding_table(
 
 
 def _row_text(row: Any) -> str:
-    """Return one result in short: as a tuple without names that fits a line."""
+    """Return one result in short: as a tuple that fits a line, with names only for what is not as usual."""
     if not hasattr(row, "_fields"):
         return repr(row)
     cells: list[str] = []
-    for value in row:
+    usual = row._field_defaults
+    special = [f"{name}={value!r}" for name, value in zip(row._fields, row, strict=True)
+               if name in usual and value != usual[name]]  # fmt: skip
+    for name, value in zip(row._fields, row, strict=True):
+        if name in usual:
+            continue
         words = _words(value)
-        if words is not None:  # as many as fit beside the cells before
-            value = _shortened(words, _COLUMNS - len(", ".join(cells)) - len(" (, ''),"))
+        if words is not None:  # as many as fit beside the other cells
+            value = _shortened(words, _COLUMNS - len(", ".join([*cells, *special])) - len(" (, , ''),"))
         cells.append(_number(value) or repr(value))
-    return f"({', '.join(cells)})"
+    return f"({', '.join(cells + special)})"
 
 
 def _shortened(words: Sequence[str], width: int) -> str:
@@ -109,6 +115,8 @@ def _words(value: Any) -> list[str] | None:
     if not isinstance(value, tuple | list):
         return None
     words = [one[0] if isinstance(one, tuple) and one else one for one in value]
+    if all(isinstance(one, int) for one in words):
+        return [str(one) for one in words]
     return words if all(isinstance(word, str) for word in words) else None
 
 
@@ -127,6 +135,8 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        value = "yes" if value else None
     number, words = _number(value), _words(value)
     if number is None:
         text = " ".join(words) if words is not None else "" if value is None else str(value)

@@ -25,7 +25,7 @@ from dcdjax.embedding import (
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
-from dcdjax.embedding.levels import Level, emphasis, make_levels
+from dcdjax.embedding.levels import Level, check_levels, emphasis, make_levels
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
 from dcdjax.embedding.topic_view import TopicView
 from dcdjax.embedding.word_index import WordIndex
@@ -85,9 +85,7 @@ class Embedding(GensimNames):
         if sum(starts) != W.shape[1] or min(starts) < 1:
             raise ValueError(f"starts must add up to the {W.shape[1]} columns of W, got {starts}")
         levels = tuple(self.levels) or (Level(np.arange(W.shape[1])),)
-        for level in levels:
-            if len(level.groups) != W.shape[1]:
-                raise ValueError(f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}")
+        check_levels(levels, W.shape[1])
         optional = {name: getattr(self, name) for name in _OPTIONAL}
         validation.check_parts(W.shape[0], **optional, record=self.record)
         checked = {"words": words, "starts": starts, "levels": levels, "W": jnp.asarray(self.W)}
@@ -195,14 +193,14 @@ class Embedding(GensimNames):
     def topics(self, k: int = 10, *, subtopics: bool = False) -> ResultList[Topic]:
         """Return every topic: its weight, its first k words, and their coherence.
 
-        The order is useful: first the topics whose words make sense together and that explain much of the text.
-        Topics without coherence come last; `Topic.junk` marks those whose words hardly ever stand in one
-        passage. The words of a topic are sorted by P(topic | word) times the logarithm of the word's frequency.
+        The most useful topics come first: their words stand together, and they explain much of the text.
+        Topics without coherence come last. `Topic.junk` marks those whose words hardly ever stand in one
+        passage. The words of a topic are sorted by P(topic | word) times the log of the word's frequency.
 
         Args:
           k: the number of words. The coherence covers up to 20 of them.
-          subtopics: return the finer topics of a consensus instead. `Topic.subtopics` says which of them belong
-            to a topic.
+          subtopics: return the finer topics of a consensus instead. `Topic.subtopics` says which of them
+            belong to a topic.
 
         Returns:
           The topics by number. The number of a topic never changes, also when the model is saved and loaded.
@@ -298,13 +296,12 @@ class Embedding(GensimNames):
         if num_topics > num_columns:
             raise ValueError(f"num_topics must be at most {num_columns}, got {num_topics}")
         passages = None if counts is None else self._passages(counts)
-        level = next((one for one in self.levels if one.num_topics == num_topics), None)
         W = np.asarray(self.W)
-        if level is None:
-            weights = emphasis(self.word_counts, len(self))
-            level = Level(merging.group_columns(W, weights, [num_topics])[0])
+        known = next((one for one in self.levels if one.num_topics == num_topics), None)
+        weights = emphasis(self.word_counts, len(self))
+        level = known or Level(merging.group_columns(W, weights, [num_topics])[0])
         W = merging.merged(W, level.groups)
-        if passages is not None or level.coherence is None:
+        if known is None or passages is not None:
             [level] = make_levels(W, [num_topics], self.word_counts, passages)
             W = W[:, np.argsort(level.groups)]
         shown = Level(np.arange(num_topics), level.coherence)

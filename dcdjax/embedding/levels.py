@@ -12,14 +12,16 @@ from dcdjax.embedding.coherence import npmi
 
 # The coherence is computed for up to this many words; 10 are usual.
 DEPTH = 20
-# Topics are ordered by the coherence of so many words.
+# Topics are ordered, and called junk, by the coherence of so many words.
 _USUAL_DEPTH = 10
-# A topic with more than so many times the mean share of the text is no more useful. Such topics consist of words
-# like "the", which stand in all texts.
+# A topic with more than so many times the mean share of the text is no more useful. Such topics consist of
+# words like "the", which stand in all texts.
 _LARGEST_SHARE = 2.0
 # Words of a topic with less coherence hardly ever stand in one passage. On three collections of documents,
 # readers called such topics junk, and hardly any above.
 JUNK_COHERENCE = -0.3
+# A mean of values between -1 and 1 is outside by no more than this.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +30,8 @@ class Level:
 
     Attributes:
       groups: (columns,), the number of the topic that each column of W belongs to, from 0.
-      coherence: (topics, depth), the coherence of the first words of each topic, from `coherence.npmi`; None if
-        it is not known.
+      coherence: (topics, depth), the coherence of the first words of each topic, from `coherence.npmi`; None
+        if it is not known.
     """
 
     groups: np.ndarray
@@ -37,17 +39,19 @@ class Level:
 
     def __post_init__(self) -> None:
         groups, coherence = np.asarray(self.groups), self.coherence
+        object.__setattr__(self, "groups", groups)
         if groups.ndim != 1 or groups.dtype.kind != "i" or not groups.size or groups.min() < 0:
             raise ValueError("groups must be whole numbers from 0, one for each column of W")
         if np.unique(groups).size != groups.max() + 1:
             raise ValueError(f"groups must name every topic from 0 to {groups.max()}")
         if coherence is None:
             return
-        shape = np.shape(coherence)
-        if len(shape) != 2 or shape[0] != groups.max() + 1 or not shape[1]:
-            raise ValueError(f"coherence must be ({groups.max() + 1}, depth), got shape {shape}")
-        if np.asarray(coherence).dtype.kind != "f":
-            raise ValueError(f"coherence must be real numbers, got {np.asarray(coherence).dtype}")
+        coherence = np.asarray(coherence)
+        object.__setattr__(self, "coherence", coherence)
+        if coherence.ndim != 2 or len(coherence) != groups.max() + 1 or not coherence.shape[1]:
+            raise ValueError(f"coherence must be ({groups.max() + 1}, depth), got shape {coherence.shape}")
+        if coherence.dtype.kind != "f" or (np.abs(coherence) > 1 + _ROUNDING).any():
+            raise ValueError("coherence must be numbers from -1 to 1, or NaN")
 
     @property
     def num_topics(self) -> int:
@@ -62,11 +66,35 @@ class Level:
         return [None if np.isnan(value) else float(value) for value in column]
 
 
+def check_levels(levels: Sequence[Level], num_columns: int) -> None:
+    """Refuse levels that do not fit W, or whose subtopics do not lie within topics."""
+    for level in levels:
+        if level.groups.size != num_columns:
+            raise ValueError(f"levels: a level has {level.groups.size} columns, but W has {num_columns}")
+    if len(levels) > 2:
+        raise ValueError(f"levels must be the topics and their subtopics, got {len(levels)} levels")
+    if len(levels) == 2:
+        pairs = np.unique(np.stack([levels[1].groups, levels[0].groups]), axis=1)
+        if pairs.shape[1] != levels[1].num_topics:
+            subtopic = int(pairs[0, np.flatnonzero(np.diff(pairs[0]) == 0)[0]])
+            raise ValueError(f"levels: subtopic {subtopic} is a part of more than one topic")
+
+
+def usual_depth(num_words: int, num_topics: int) -> int:
+    """Return by how many words topics are judged: 10, or fewer if a topic has fewer words on average.
+
+    Example:
+      >>> usual_depth(20_000, 50), usual_depth(18, 3)
+      (10, 6)
+    """
+    return min(_USUAL_DEPTH, max(2, num_words // num_topics))
+
+
 def emphasis(word_counts: np.ndarray | None, num_words: int) -> np.ndarray:
     """Return log(1 + n_i), by which P(topic | word i) is multiplied to rank the words of a topic.
 
-    P(topic | word) alone puts rare words first, of which little is known. P(word | topic) over the tokens of the
-    text puts "the" first. The logarithm lies between the two.
+    P(topic | word) alone puts rare words first, of which little is known. P(word | topic) over the tokens of
+    the text puts "the" first. The logarithm lies between the two.
 
     Example:
       >>> emphasis(np.array([1, 100, 10000]), 3).round(1)
@@ -96,8 +124,8 @@ def make_levels(
 
     Args:
       W: rows on the simplex.
-      numbers: the numbers of topics of the levels, ascending. The topics of a later level are parts of those of
-        the level before, and are numbered in the order of these.
+      numbers: the numbers of topics of the levels, ascending. The topics of a later level are parts of those
+        of the level before, and are numbered in the order of these.
       word_counts: how often each word occurs, if known.
       passages: as in `npmi`, if known.
     """
@@ -110,7 +138,7 @@ def make_levels(
         coherence = None
         if passages is not None and passages.shape[0]:
             coherence = npmi(passages, _top_words(merged, weights))
-        useful = _usefulness(shares(merged, word_counts), coherence)
+        useful = _usefulness(shares(merged, word_counts), coherence, usual_depth(*merged.shape))
         parents = np.zeros(merged.shape[1])
         if levels:
             parents[groups] = levels[-1].groups
@@ -131,8 +159,8 @@ def _top_words(W: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.take_along_axis(candidates, order, axis=1)
 
 
-def _usefulness(share: np.ndarray, coherence: np.ndarray | None) -> np.ndarray:
+def _usefulness(share: np.ndarray, coherence: np.ndarray | None, depth: int) -> np.ndarray:
     if coherence is None or coherence.shape[1] < 2:
         return share
-    value = np.nan_to_num(coherence[:, min(_USUAL_DEPTH, coherence.shape[1]) - 1])
+    value = np.nan_to_num(coherence[:, min(depth, coherence.shape[1]) - 1])
     return np.where(value > 0, value * np.minimum(share, _LARGEST_SHARE / share.size), value)

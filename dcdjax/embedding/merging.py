@@ -25,9 +25,9 @@ def group_columns(
 ) -> list[np.ndarray]:
     """Group similar columns of W by Ward's hierarchical clustering, cut at each number of groups.
 
-    The columns are compared by the square roots of emphasis_i W_ik, scaled to length one. The cosine of two such
-    vectors is the Bhattacharyya coefficient of two distributions over words. All cuts are of one tree, so that
-    the groups of a larger number are parts of those of a smaller one.
+    The columns are compared by the square roots of emphasis_i W_ik, scaled to length one. The cosine of two
+    such vectors is the Bhattacharyya coefficient of two distributions over words. All cuts are of one tree.
+    So the groups of a larger number are parts of those of a smaller one.
 
     Args:
       W: nonnegative.
@@ -75,6 +75,11 @@ def _cut(tree: np.ndarray, number: int) -> np.ndarray:
     return np.unique(labels[:num_columns], return_inverse=True)[1]
 
 
+def is_identity(groups: np.ndarray) -> bool:
+    """Return whether each column is a group of its own, in the order of the columns."""
+    return bool((groups == np.arange(groups.size)).all())
+
+
 def merged(W: Float[np.ndarray, "words columns"], groups: np.ndarray) -> Float[np.ndarray, "words topics"]:
     """Return P(group | word): the sums of the columns of each group.
 
@@ -82,9 +87,9 @@ def merged(W: Float[np.ndarray, "words columns"], groups: np.ndarray) -> Float[n
       >>> merged(np.array([[0.5, 0.25, 0.25]]), np.array([1, 0, 1]))
       array([[0.25, 0.75]])
     """
-    num_columns, num_groups = groups.size, int(groups.max()) + 1
-    if num_columns == num_groups and (groups == np.arange(num_columns)).all():
+    if is_identity(groups):
         return W
+    num_columns, num_groups = groups.size, int(groups.max()) + 1
     member = np.zeros((num_columns, num_groups), W.dtype)
     member[np.arange(num_columns), groups] = 1
     return W @ member

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from dcdjax.embedding import lookup
+from dcdjax.embedding import lookup, merging
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.lookup import Factor, Sizes
 
@@ -159,7 +159,7 @@ def top_contributions(
     """
     values, topics = np.empty((first.size, k), W.dtype), np.empty((first.size, k), np.int32)
     member = None
-    if (groups != np.arange(groups.size)).any():
+    if not merging.is_identity(groups):
         member = (groups[:, None] == np.arange(groups.max() + 1)).astype(W.dtype)
     for part, size, pairs in _pair_batches(W.shape[0], first, second):
         found = lookup.top_contributions(W, s, *pairs, member, k=k)

@@ -15,8 +15,6 @@ from dcdjax.embedding.results import Neighbors, Topic, TopicShare
 
 # The number of words that name a topic.
 _WORDS_IN_NAME = 5
-# A topic is called junk by the coherence of so many words.
-_WORDS_OF_JUNK = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +38,8 @@ class TopicView:
     @cached_property
     def W(self) -> Float[Array, "words topics"]:  # noqa: N802, the name of the equations
         """Return P(topic | word)."""
-        if self.level.num_topics == self.columns.shape[1]:
-            return self.columns  # each column is a topic, in their order
+        if merging.is_identity(self.level.groups):
+            return self.columns
         return jnp.asarray(merging.merged(np.asarray(self.columns), self.level.groups))
 
     @cached_property
@@ -73,7 +71,8 @@ class TopicView:
         """Describe every topic by its first k words, in the order of their numbers."""
         num_topics = self.level.num_topics
         found = results.neighbors_as_words(self.words, Neighbors(*self.top_words(k), np.full(num_topics, k)))
-        coherence, usual = self.level.coherence_of(k), self.level.coherence_of(_WORDS_OF_JUNK)
+        coherence = self.level.coherence_of(k)
+        usual = self.level.coherence_of(levels.usual_depth(len(self.words), num_topics))
         junk = [value is not None and value < levels.JUNK_COHERENCE for value in usual]
         return ResultList(
             Topic(n, float(self.weights[n]), coherence[n], tuple(found[n]), self.subtopics_of(n), junk[n])
@@ -87,7 +86,7 @@ class TopicView:
         return tuple(np.unique(self.finer.groups[self.level.groups == number]).tolist())
 
     def largest(self, row: np.ndarray, k: int | None) -> ResultList[TopicShare]:
-        """Return the k topics with the largest sums over their columns of a row (columns,); None means all."""
+        """Return the k topics over whose columns a row (columns,) has the largest sums; None means all."""
         sums = np.bincount(self.level.groups, row, self.level.num_topics)
         order = np.argsort(-sums, kind="stable")[:k].tolist()
         return ResultList(TopicShare(n, float(sums[n]), self.names[n]) for n in order)

@@ -104,7 +104,7 @@ def make_embedding(
     Args:
       inputs: S and where it comes from.
       factors: W of each start.
-      combine: "reduced" merges the columns of several factors.
+      combine: "reduced" merges the columns of several factors to as many as the smallest factor has.
       shown: as how many topics and subtopics a consensus is shown.
       finished: the solutions, whose histories are kept.
       record: where the embedding comes from.
@@ -114,14 +114,14 @@ def make_embedding(
     starts = [factor.shape[1] for factor in factors]
     origin = inputs.S.origin
     word_counts, passages = (None, None) if origin is None else (origin.word_counts, origin.passages)
-    numbers = sorted(set(shown)) if len(factors) > 1 else [W.shape[1]]
-    if combine == "reduced":
-        numbers = numbers[:1]
+    finest = min(starts) if combine == "reduced" else shown[1]
+    numbers = sorted({shown[0], finest}) if len(factors) > 1 else [W.shape[1]]
     levels = make_levels(W, numbers, word_counts, passages)
     if len(factors) > 1 and combine == "reduced":
         record = {**record, "reduced_from": W.shape[1]}
-        W, starts = merging.merged(W, levels[0].groups), numbers
-        levels = (Level(np.arange(numbers[0]), levels[0].coherence),)
+        W, starts = merging.merged(W, levels[-1].groups), numbers[-1:]
+        columns = np.unique(levels[-1].groups, return_index=True)[1]  # one of each group
+        levels = tuple(Level(level.groups[columns], level.coherence) for level in levels)
     elif len(factors) == 1:  # the columns in the order of the topics
         W = W[:, np.argsort(levels[0].groups)]
         levels = (Level(np.arange(W.shape[1]), levels[0].coherence),)

@@ -81,13 +81,15 @@ def fit(
       num_topics: number of topics r of each start. Pass several numbers for a consensus of coarse and fine
         topics. Default: (200, 500) for a consensus of a text, otherwise 200. A small vocabulary gets fewer:
         at most a tenth of its words. "auto" recommends a number, see `choose_num_topics`, and records the
-        curve behind it.
+        curve behind it. A consensus is shown as at most 50 topics and 200 subtopics; with several numbers, as
+        the smallest and the largest of them.
       key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same
         result. Default: 0.
       random_state: scikit-learn's name for a whole number as key.
-      preset: sets every option that is not given. "default" uses the defaults named here. "paper" follows the
-        paper: plain counts, flat windows, the paper's step, one random start of 200 topics, no smoothing, tol
-        1e-3, at most 500 steps.
+      preset: sets every option that is not given. "default" is for neighbors of words, and uses the defaults
+        named here. "topics" is for topics of documents: 50 topics from one start, flat windows of 100 words.
+        "paper" is for comparison with the paper: plain counts, flat windows, the paper's step, one random
+        start of 200 topics, no smoothing, tol 1e-3, at most 500 steps.
       words: words of the rows of S, if S has none. Default: "0", "1", ...
       weighting: how counts become S, see `similarity.from_counts`. Default: "ppmi".
       context_exponent: option of PPMI. Default: 0.75.
@@ -99,8 +101,8 @@ def fit(
         for a text, one for S. Several devices solve several starts at once.
       combine: how several starts become one embedding. "consensus" keeps the topics of all starts; its Shat
         is the mean of theirs, which gives better neighbors but needs more memory and time per query. "best"
-        keeps the start with the lowest objective. "reduced" merges the consensus to the number of topics of
-        one start, see `Embedding.reduce`.
+        keeps the start with the lowest objective. "reduced" merges the consensus to as many columns as one
+        start has, see `Embedding.reduce`.
       smoothing: pseudocount a. After solving, a word that occurs n times takes the share a / (n + a) of its
         topics from its neighbors in S. Larger values smooth more. Default: 20 for a text, 0 for S.
       step: as in `solve`.
@@ -125,7 +127,8 @@ def fit(
         "harmonic"); all others have the defaults of `count`.
 
     Returns:
-      The embedding. The topics of each start are sorted by weight.
+      The embedding. `Embedding.topics` shows similar topics of several starts as one topic. The same corpus
+      leads to the same embedding, whether it is passed as a corpus, as counts or as S.
 
     Raises:
       ValueError, TypeError: naming the argument, or what cannot be read.

@@ -79,7 +79,8 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
     names = S.words or tuple(map(str, S.kept.tolist()))
     record: dict[str, Any] = {"corpus": corpus, "S": provenance.of_matrix(S.matrix, names), "settings": {}}
     if S.origin is not None:
-        _warn_of_other_counting(options.preset, S.origin.counting)
+        if is_matrix(source) or isinstance(source, Counts):
+            _warn_of_other_counting(options.preset, S.origin.counting)
         record["corpus"] = {
             **corpus,
             "num_tokens": S.origin.num_tokens,

@@ -48,7 +48,8 @@ _SETTINGS = {
 }
 # Topics of documents: few of them, from one start, so that each column of W is a topic.
 _SETTINGS["topics"] = {**_SETTINGS["default"], "restarts": 1}
-# These replace the defaults if S was not made from counts. The groups of a graph need more steps, with over-relaxation.
+# These replace the defaults if S was not made from counts. The groups of a graph need more steps, with
+# over-relaxation.
 _MATRIX_SETTINGS = {"restarts": 1, "over_relaxation": 1.9, "tol": 1e-3, "max_steps": 500, "smoothing": 0.0}
 _COUNTING = {
     "default": MappingProxyType({"window": 8, "distance_weighting": "harmonic"}),

@@ -127,7 +127,7 @@ def count(
     source: Any,
     *,
     window: int = 8,
-    distance_weighting: DistanceWeighting = "flat",
+    distance_weighting: DistanceWeighting = "harmonic",
     max_words: int | None = 20_000,
     min_count: int | None = None,
     drop: Drop = (),
@@ -151,8 +151,8 @@ def count(
         See `tokens.read` for these, and for the options that split text.
       window: largest distance at which two words count as a pair; 5 to 10 is usual. Larger windows find more
         pairs of words on one topic, and give more nonzeros. Windows end with the document.
-      distance_weighting: weight of a pair. "flat" is 1; "linear" is (window - distance + 1) / window, the
-        mean over word2vec's windows of random size; "harmonic" is 1 / distance, as in GloVe.
+      distance_weighting: weight of a pair. "harmonic" is 1 / distance, as in GloVe; "linear" is
+        (window - distance + 1) / window, the mean over word2vec's windows of random size; "flat" is 1.
       max_words: size of the vocabulary, which keeps the most frequent words. None keeps all words.
       min_count: leave out words that occur less often. Default: 1 for lists of tokens; for text one for each
         20,000 tokens, at least 1 and at most 5.

@@ -10,8 +10,8 @@ from dcdjax.text.vocabulary import BREAK
 # A document of more tokens is cut into passages of this length: words at the two ends of a book have nothing
 # to do with each other.
 PASSAGE_TOKENS = 200
-# Of a larger corpus only every second, third, ... passage is kept. So many tokens are enough for a coherence of
-# two digits, and take 16 MB.
+# Of a larger corpus only every second, third, ... passage is kept. So many tokens are enough for a coherence
+# of two digits, and take 16 MB.
 MOST_TOKENS = 1 << 22
 
 

@@ -114,7 +114,10 @@ def passages_from_arrays(arrays: Mapping[str, np.ndarray], num_words: int) -> sc
     Raises:
       ValueError: if the arrays do not fit together.
     """
-    if not all(name in arrays for name in _PASSAGE_NAMES):
+    missing = [name for name in _PASSAGE_NAMES if name not in arrays]
+    if len(missing) == 1:
+        raise ValueError(f"array {missing[0]!r} is missing")
+    if missing:
         return None
     indices, indptr = (arrays[name] for name in _PASSAGE_NAMES)
     if any(array.dtype != np.int32 or array.ndim != 1 for array in (indices, indptr)) or not indptr.size:

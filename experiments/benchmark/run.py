@@ -230,9 +230,8 @@ def counted(name: str, folder: str) -> str:
     """Make S from a text and save it for the processes."""
     from dcdjax import count, similarity
 
-    S = similarity.from_counts(
-        count(DATA / TEXTS[name], window=8, max_words=20_000, **AS_IT_IS), weighting="ppmi"
-    ).matrix
+    counts = count(DATA / TEXTS[name], window=8, max_words=20_000, distance_weighting="flat", **AS_IT_IS)
+    S = similarity.from_counts(counts, weighting="ppmi", frequency_exponent=0.0).matrix
     path = str(Path(folder) / f"{len(name)}.npz")
     scipy.sparse.save_npz(path, S, compressed=False)
     return path

@@ -137,7 +137,7 @@ def peak_megabytes(path):
     """Return the peak memory of a process that only counts, with Python and its libraries."""
     code = (
         "import re, sys; from dcdjax import count\n"
-        f"count(sys.argv[1], max_words={WORDS}, window={WINDOW})\n"
+        f"count(sys.argv[1], max_words={WORDS}, window={WINDOW}, distance_weighting='flat')\n"
         "print(re.search(r'VmHWM:\\s*(\\d+) kB', open('/proc/self/status').read())[1])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)  # noqa: S603
@@ -161,7 +161,9 @@ def main():
         for _ in range(arguments.repeats):
             # One after the other, so that a change of the machine's speed meets both.
             c_seconds, _ = limit.time_count(str(path), WORDS, WINDOW)
-            seconds, counts = best(lambda: cooccurrence.count(path, max_words=WORDS, window=WINDOW), 1)
+            seconds, counts = best(
+                lambda: cooccurrence.count(path, max_words=WORDS, window=WINDOW, distance_weighting="flat"), 1
+            )
             assert counts is not None
             num_tokens, num_nonzeros = counts.vocabulary.num_tokens, int(counts.matrix.nnz)
             del counts

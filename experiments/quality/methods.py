@@ -51,7 +51,7 @@ def dcd(corpus: str, reduce_to: int | None = None, **options: Any) -> Learned:
     record = embedding.record
     details = {name: record[name] for name in ("objective", "num_steps", "status")}
     if reduce_to is not None:
-        embedding = embedding.reduce(reduce_to, key=SEED)
+        embedding = embedding.reduce(reduce_to)
     W = np.asarray(embedding.W)
     return Learned(embedding, (W / W.sum(axis=0)).T, {**details, "topics": W.shape[1]})
 
@@ -98,7 +98,8 @@ def ppmi_svd(
 def nmf(corpus: str, *, max_iter: int) -> Learned:
     """Run scikit-learn's NMF on plain PPMI: the S of dcdjax without the weight of frequent words."""
     decomposition = importlib.import_module("sklearn.decomposition")
-    S = dcdjax.similarity.from_counts(counted(corpus, distance_weighting="linear"), drop_isolated=True)
+    counts = counted(corpus, distance_weighting="linear")
+    S = dcdjax.similarity.from_counts(counts, frequency_exponent=0.0, drop_isolated=True)
     model = decomposition.NMF(
         DIMENSION, solver="mu", beta_loss="kullback-leibler", init="nndsvda", max_iter=max_iter,
         random_state=SEED,

@@ -129,8 +129,8 @@ def main() -> None:
     warnings.simplefilter("ignore")  # what has not converged
     curves, variants, scores = [], [], []
     for name, file in list(TEXTS.items())[: 1 if chosen.quick else None]:
-        flat = dcdjax.count(DATA / file, window=8, max_words=20_000, **AS_IT_IS)
-        S = similarity.from_counts(flat, weighting="ppmi")
+        flat = dcdjax.count(DATA / file, window=8, max_words=20_000, distance_weighting="flat", **AS_IT_IS)
+        S = similarity.from_counts(flat, weighting="ppmi", frequency_exponent=0.0)
         curves += measured(name, S, [0] if chosen.quick else [0, 1, 2])
         if name == "WikiText-2" and not chosen.quick:
             laid_out = dcdjax.prepare(S)

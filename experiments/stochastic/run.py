@@ -37,8 +37,15 @@ METHODS = {
 
 def wikipedia(quick):
     path = DATA / "wikipedia" / "enwiki-2015-100m.txt.gz"
-    counts = dcdjax.count(path, max_words=2000 if quick else 20_000, window=8, documents="file", **AS_IT_IS)
-    return dcdjax.similarity.from_counts(counts, weighting="ppmi", drop_isolated=True)
+    options = {
+        "max_words": 2000 if quick else 20_000,
+        "window": 8,
+        "documents": "file",
+        "distance_weighting": "flat",
+        **AS_IT_IS,
+    }
+    counts = dcdjax.count(path, **options)
+    return dcdjax.similarity.from_counts(counts, weighting="ppmi", frequency_exponent=0.0, drop_isolated=True)
 
 
 def synthetic(quick):

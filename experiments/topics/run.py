@@ -69,10 +69,11 @@ def annealed(case: tuple[str, float, int]) -> dict[str, list[float]]:
 
 
 def of_text(max_words: int, num_topics: int, max_steps: int) -> list[dict[str, Any]]:
-    counts = dcdjax.count(DATA / "wikitext-2/train.txt.gz", window=8, max_words=max_words, **AS_IT_IS)
+    path = DATA / "wikitext-2/train.txt.gz"
+    counts = dcdjax.count(path, window=8, max_words=max_words, distance_weighting="flat", **AS_IT_IS)
     table = []
     for weighting, factors in {"counts": (0.001, 0.01, 0.1), "ppmi": (0.1, 1.0)}.items():
-        S = similarity.from_counts(counts, weighting=weighting)
+        S = similarity.from_counts(counts, weighting=weighting, frequency_exponent=0.0)
         W = initialize.uniform(jax.random.key(0), len(S.matrix.indptr) - 1, num_topics)
         begun = full_batch.solve(W, S, tol=0.0, max_steps=20, over_relaxation=1.9).W
         noise = float(pruning.noise(begun, S.matrix)) * float(S.matrix.sum()) / len(W)

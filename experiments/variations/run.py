@@ -35,7 +35,7 @@ def problems(max_words):
     unseen = dcdjax.count(DATA / "wikitext-2" / "valid.txt.gz", max_words=None, **given)
     number = {word: n for n, word in enumerate(unseen.words)}
     for name, weigh in (("counts", lambda counts: counts), ("ppmi", weighting.ppmi)):
-        S = dcdjax.similarity.from_counts(seen, weighting=name, drop_isolated=True)
+        S = dcdjax.similarity.from_counts(seen, weighting=name, frequency_exponent=0.0, drop_isolated=True)
         words = list(S.words or ())
         known = np.array([n for n, word in enumerate(words) if word in number], np.int32)
         rows = [number[words[n]] for n in known]

@@ -19,6 +19,7 @@ from problems import THEMES, sentences, slow
 import dcdjax
 from dcdjax import Embedding, report
 from dcdjax.cli import main, terminal
+from dcdjax.embedding.levels import Level
 from dcdjax.fitting import scheduler
 
 
@@ -438,35 +439,86 @@ def test_unknown_words_do_not_keep_others_from_being_answered(model):
     ]
 
 
+def listed(capsys, *arguments):
+    return [json.loads(line) for line in called(capsys, "topics", *arguments, "--json").splitlines()]
+
+
 def test_topics(model, capsys):
     embedding = Embedding.load(model)
     lines = called(capsys, "topics", model, "-k", 4).splitlines()
-    assert lines[0].split() == ["topic", "weight", "NPMI", "words"]
-    assert len(lines) == 7
-    shown = {int(line.split()[0]): line.split() for line in lines[1:]}
-    for topic in embedding.topics(4):
-        _, weight, npmi, *words = shown[topic.number]
+    assert lines[0].split() == ["topic", "share", "NPMI", "words"]
+    assert len(lines) == 1 + 3
+    for line, topic in zip(lines[1:], embedding.topics(4), strict=True):
+        number, share, npmi, *words = line.split()
+        assert int(number) == topic.number
         assert words == [one.word for one in topic.words]
-        assert float(weight) == pytest.approx(topic.weight, abs=1e-4)
-        assert float(npmi) == pytest.approx(topic.coherence, abs=1e-3)
-    listed = [json.loads(line) for line in called(capsys, "topics", model, "-k", 4, "--json").splitlines()]
-    assert [one["coherence"] for one in listed] == sorted((one["coherence"] for one in listed), reverse=True)
-    by_weight = called(capsys, "topics", model, "--sort", "weight", "-n", 2, "-k", 1, "--json").splitlines()
-    assert [json.loads(line)["weight"] for line in by_weight] == sorted(t.weight for t in embedding.topics())[
-        :-3:-1
+        assert float(share.rstrip("%")) / 100 == pytest.approx(topic.weight, abs=1e-3)
+        assert float(npmi) == pytest.approx(topic.coherence, abs=1e-2)
+    expected = [
+        {**topic._asdict(), "words": [one._asdict() for one in topic.words]} for topic in embedding.topics(4)
     ]
-    assert len(called(capsys, "topics", model, "-k", 1).splitlines()) == 7
-    message = called(capsys, "topics", model, "--of", "ship", "--sort", "weight", code=2)
+    assert json.loads(json.dumps(expected)) == listed(capsys, model, "-k", 4)
+    for sort, name in (("share", "weight"), ("coherence", "coherence")):
+        values = [one[name] for one in listed(capsys, model, "--sort", sort, "-n", 2)]
+        assert values == sorted((getattr(topic, name) for topic in embedding.topics()), reverse=True)[:2]
+    assert called(capsys, "topics", model, "-n", 1).endswith("\n2 more: -n 3 shows all\n")
+    assert "more:" not in called(capsys, "topics", model, "-n", 3)
+
+
+def test_topics_of_a_word(model, capsys):
+    embedding = Embedding.load(model)
+    of = listed(capsys, model, "--of", "ship")
+    expected = embedding.topics_of("ship", 99)
+    assert [one["number"] for one in of] == [one.number for one in expected]
+    assert [one["probability"] for one in of] == [one.probability for one in expected]
+    assert called(capsys, "topics", model, "--of", "ship").splitlines()[0].split()[1:4] == [
+        "P(topic",
+        "|",
+        "ship)",
+    ]
+    message = called(capsys, "topics", model, "--of", "ship", "--sort", "share", code=2)
     assert "sorted by P(topic | word)" in message
-    by_coherence = called(capsys, "topics", model, "-n", 2, "--json").splitlines()
-    values = [json.loads(line)["coherence"] for line in by_coherence]
-    assert values == sorted((t.coherence or 0 for t in embedding.topics()), reverse=True)[:2]
-    of = [json.loads(line) for line in called(capsys, "topics", model, "--of", "ship", "--json").splitlines()]
-    assert of[0]["number"] == int(embedding["ship"].argmax())
-    assert of[0]["probability"] == pytest.approx(float(embedding["ship"].max()))
-    second = called(capsys, "topics", model, "--start", 1, "--json").splitlines()
-    assert {json.loads(line)["number"] for line in second} == {3, 4, 5}
-    assert "--start 2: the model has 2 starts" in called(capsys, "topics", model, "--start", 2, code=2)
+
+
+def test_subtopics(folder, corpus, model, capsys):
+    several = folder / "with subtopics"
+    called(capsys, "fit", "--topics", "2,4", corpus, "-o", several, "--restarts", 1, "--quiet", "--lowercase")
+    embedding = Embedding.load(several)
+    parts = embedding.topics(subtopics=True)
+    assert [one["number"] for one in listed(capsys, several, "--subtopics")] == [0, 1, 2, 3]
+    for topic in embedding.topics():
+        shown = listed(capsys, several, "--topic", topic.number)
+        assert [one["number"] for one in shown] == list(topic.subtopics)
+        assert [one["weight"] for one in shown] == [parts[n].weight for n in topic.subtopics]
+    of = listed(capsys, several, "--of", "ship", "--subtopics")
+    assert [one["probability"] for one in of] == [
+        one.probability for one in embedding.topics_of("ship", 4, subtopics=True)
+    ]
+    of_part = listed(capsys, several, "--of", "ship", "--topic", 1)
+    shares = {one.number: one.probability for one in embedding.topics_of("ship", 4, subtopics=True)}
+    assert {one["number"]: one["probability"] for one in of_part} == {
+        number: shares[number] for number in embedding.topics()[1].subtopics
+    }
+    assert "--topic 2: the model has 2 topics" in called(capsys, "topics", several, "--topic", 2, code=2)
+    for arguments in (("--subtopics",), ("--topic", 1)):
+        assert "the 3 topics of this model have none" in called(capsys, "topics", model, *arguments, code=2)
+
+
+def test_junk_and_unknown_coherence(folder, capsys):
+    import jax.numpy as jnp
+
+    words = tuple(f"w{n}" for n in range(20))
+    W = jnp.asarray(np.repeat(np.eye(2), 10, axis=0))
+    table = np.array([[0.5] * 10, [-0.5] * 10])
+    Embedding(words, W, levels=(Level(np.arange(2), table),)).save(folder / "junk")
+    _, good, junk = called(capsys, "topics", folder / "junk").splitlines()
+    assert not good.endswith(" (junk)")
+    assert junk.endswith(" (junk)")
+    assert [one["junk"] for one in listed(capsys, folder / "junk")] == [False, True]
+    Embedding(words, W).save(folder / "unknown")
+    assert "(junk)" not in called(capsys, "topics", folder / "unknown")
+    message = called(capsys, "topics", folder / "unknown", "--sort", "coherence", code=2)
+    assert "the model was not learned from counts" in message
 
 
 def test_explain(model, capsys):
@@ -515,6 +567,14 @@ def test_export(model, folder, capsys):
     assert printed == f"18 words with 6 numbers each: {folder / 'vectors.bin'}\n"
     vectors = gensim.load_word2vec_format(folder / "vectors.bin", binary=True)
     np.testing.assert_array_equal(vectors["ship"], embedding["ship"])
+    printed = called(
+        capsys, "export", model, folder / "topics.bin", "--format", "word2vec-binary", "--topics"
+    )
+    assert printed == f"18 words with 3 numbers each: {folder / 'topics.bin'}\n"
+    vectors = gensim.load_word2vec_format(folder / "topics.bin", binary=True)
+    np.testing.assert_array_equal(
+        vectors["ship"], embedding.topic_probabilities()[embedding.key_to_index["ship"]]
+    )
     called(capsys, "export", model, folder / "vectors.txt", "--scaled")
     vectors = gensim.load_word2vec_format(folder / "vectors.txt")
     assert vectors["ship"] @ vectors["oven"] == pytest.approx(embedding.similarity("ship", "oven"), rel=1e-4)

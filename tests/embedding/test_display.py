@@ -12,6 +12,7 @@ import pytest
 
 from dcdjax import Embedding
 from dcdjax.embedding.display import ResultList
+from dcdjax.embedding.levels import Level
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
 
 HOSTILE = ("<b>tea</b>", "\x1b[2J", "\ud800", "$x$", "\u202eright", "&amp;", "日本")
@@ -81,6 +82,11 @@ def test_topics_fit_a_terminal():
     assert lines[0].endswith(" ...'),")
     assert lines[1] == " (4, 0.5, None, 'longer-word-0')]"
     assert max(map(len, lines)) <= 80
+    part = Topic(3, 0.0123456, -0.5, words, (4, 5, 17), junk=True)
+    line = repr(ResultList([part]))
+    assert line.startswith("[(3, 0.01235, -0.5, 'longer-word-0 ")
+    assert line.endswith(" ...', subtopics=(4, 5, 17), junk=True)]")
+    assert len(line) <= 80
     share = ResultList([TopicShare(3, 0.25, ("tea", "cup"))])
     assert repr(share) == "[(3, 0.25, 'tea cup')]"
 
@@ -95,7 +101,12 @@ def test_notebooks_show_tables(embedding):
     topics = ResultList(
         [Topic(3, 0.0123456, None, (WordProbability("tea", 0.5), WordProbability("cup", 0.25)))]
     )
-    assert Cells(topics._repr_html_()).rows[1] == ["3", "0.01235", "", "tea cup"]
+    assert Cells(topics._repr_html_()).rows[1] == ["3", "0.01235", "", "tea cup", "", ""]
+    part = topics[0]._replace(subtopics=(4, 7), junk=True)
+    assert Cells(ResultList([part])._repr_html_()).rows == [
+        ["number", "weight", "coherence", "words", "subtopics", "junk"],
+        ["3", "0.01235", "", "tea cup", "4 7", "yes"],
+    ]
     two = Cells(embedding.neighbors(["word3", "word4"], 2)._repr_html_())
     assert [row[0] for row in two.rows] == ["", "word3", "word4"]
     assert two.rows[1][1] == " ".join(pair.word for pair in found[:2])
@@ -131,5 +142,9 @@ def test_an_embedding_says_what_it_is(embedding):
     assert rows["corpus"] == "<i>talk</i>, 500 tokens"
     assert rows["learned"] == "2026-05-04, 7 seconds"
     assert rows["key"] == "3"
+    grouped = Embedding(
+        words=embedding.words, W=embedding.W, starts=(1, 3), levels=(Level(np.array([0, 1, 0, 0])),)
+    )
+    assert dict(Cells(grouped._repr_html_()).rows[1:])["topics"] == "2 of 4 columns (1 + 3)"
     plain = Embedding(words=("tea",), W=jnp.ones((1, 1)), record={"corpus": "talk"})
     assert dict(Cells(plain._repr_html_()).rows[1:]) == {"words": "1: tea", "topics": "1", "corpus": "talk"}

@@ -13,6 +13,7 @@ from problems import random_W
 import dcdjax
 from dcdjax import Embedding
 from dcdjax.embedding import results
+from dcdjax.embedding.levels import Level
 from dcdjax.embedding.word_index import UnknownWordError
 
 NUM_WORDS, NUM_TOPICS = 75, 6
@@ -203,19 +204,19 @@ def test_topics_are_their_words_by_probability(embedding):
 def test_coherence_is_of_as_many_words_as_are_shown(embedding):
     table = np.arange(NUM_TOPICS * 3, dtype=np.float64).reshape(NUM_TOPICS, 3)
     table[:, 0] = np.nan
-    known = dataclasses.replace(embedding, coherence=table)
+    known = dataclasses.replace(embedding, levels=(Level(np.arange(NUM_TOPICS), table / 32),))
     assert known.topics(1)[2].coherence is None
-    assert known.topics(2)[2].coherence == 7
-    assert known.topics(3)[2].coherence == 8
-    assert known.topics(50)[2].coherence == 8
+    assert known.topics(2)[2].coherence == 7 / 32
+    assert known.topics(3)[2].coherence == 8 / 32
+    assert known.topics(50)[2].coherence == 8 / 32
 
 
 def test_topics_of_a_word(embedding):
     row = np.asarray(embedding.W)[12]
     found = embedding.topics_of("word12", 3)
-    assert [share.topic for share in found] == np.argsort(-row)[:3].tolist()
+    assert [share.number for share in found] == np.argsort(-row)[:3].tolist()
     np.testing.assert_allclose([share.probability for share in found], -np.sort(-row)[:3])
-    assert found[0].words == tuple(pair.word for pair in embedding.topics(5)[found[0].topic].words)
+    assert found[0].words == tuple(pair.word for pair in embedding.topics(5)[found[0].number].words)
     assert sum(share.probability for share in embedding.topics_of("word12", 99)) == pytest.approx(1)
 
 
@@ -228,10 +229,12 @@ def test_an_explanation_sums_to_the_similarity(embedding):
     W = np.asarray(embedding.W)
     terms = W[5] * W[33] / W.sum(axis=0)
     for share in shares:
-        assert share.probability == pytest.approx(terms[share.topic], rel=1e-12)
+        assert share.probability == pytest.approx(terms[share.number], rel=1e-12)
     np.testing.assert_allclose([share.probability for share in shares], -np.sort(-terms))
     assert embedding.explain("word5", "word33", 2) == shares[:2]
-    assert [share.topic for share in embedding.explain("word33", "word5", 2)] == [s.topic for s in shares[:2]]
+    assert [share.number for share in embedding.explain("word33", "word5", 2)] == [
+        s.number for s in shares[:2]
+    ]
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -309,7 +312,7 @@ def test_counts_are_weighted_as_those_were_that_it_was_learned_from():
     rng = np.random.default_rng(8)
     counts = rng.poisson(3.0, (12, 12)).astype(np.float64)
     counts = counts + counts.T
-    settings = {"weighting": "ppmi", "context_exponent": 0.75, "shift": 0.1}
+    settings = {"weighting": "ppmi", "context_exponent": 0.75, "shift": 0.1, "frequency_exponent": 0.15}
     S = dcdjax.similarity.from_counts(counts, **settings, drop_isolated=True)
     margins = counts.sum(axis=1)
     log_sum = float(np.log((margins**0.75).sum()))
@@ -365,7 +368,7 @@ def test_a_row_may_be_asked_about_as_a_word(embedding):
     for pair in (("word12", "word5"), (row, "word5"), ("word5", row)):
         assert embedding.similarity(*pair) == pytest.approx(embedding.similarity("word12", "word5"), rel=1e-9)
         shares = embedding.explain(*pair)
-        assert [share.topic for share in shares] == [s.topic for s in embedding.explain("word12", "word5")]
+        assert [share.number for share in shares] == [s.number for s in embedding.explain("word12", "word5")]
         assert sum(share.probability for share in shares) == pytest.approx(embedding.similarity(*pair))
     several = embedding.similarity(embedding[["word1", "word2"]], "word5")
     np.testing.assert_allclose(several, embedding.similarity(["word1", "word2"], "word5"))
@@ -413,7 +416,7 @@ def test_arguments_out_of_range(embedding, unchecked_annotations):
         embedding.neighbors("word3", among="word3")
     with pytest.raises(ValueError, match="words must be a list of words, got 7"):
         embedding.neighbors(7)
-    with pytest.raises(ValueError, match=r"rows must be finite and have 6 topics, got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"rows must be finite and have 6 columns, got shape \(3,\)"):
         embedding.neighbors(np.ones(3))
     with pytest.raises(ValueError, match=r"format must be one of .*, got 'xml'"):
         embedding.export("nowhere", "xml")
@@ -433,15 +436,11 @@ W_GOOD = np.array([[0.5, 0.5], [0.1, 0.9]])
         ({"words": ("a",)}, "words: got 1 words for 2 rows"),
         ({"words": ("a", "a")}, "'a' occurs more than once"),
         ({"words": None}, "words must be given, one for each row of W, got None"),
-        ({"starts": (1, 2)}, r"starts must add up to the 2 topics of W, got \(1, 2\)"),
+        ({"starts": (1, 2)}, r"starts must add up to the 2 columns of W, got \(1, 2\)"),
         ({"starts": (2, 0)}, "starts must add up"),
         ({"margins": np.ones(3)}, r"margins must have 2 entries, got shape \(3,\)"),
-        ({"coherence": np.ones(2)}, r"coherence must be \(topics, depth\), got shape \(2,\)"),
         ({"word_counts": np.ones(1)}, "word_counts must have 2 entries"),
-        ({"coherence": np.ones((3, 2))}, "coherence must have 2 entries"),
-        ({"coherence": np.ones((2, 0))}, r"coherence must be \(topics, depth\), got shape \(2, 0\)"),
-        ({"coherence": np.array([["a"], ["b"]])}, "coherence must be real numbers, got <U1"),
-        ({"margins": np.ones((2, 2))}, r"margins must have one number for each word, got shape \(2, 2\)"),
+        ({"margins": np.ones((2, 2))}, r"margins must have 2 entries, got shape \(2, 2\)"),
         ({"margins": np.array([1, np.nan])}, "margins must be finite and not negative"),
         ({"word_counts": np.array([1, -1])}, "word_counts must be finite and not negative"),
         ({"record": [1]}, "record must be a mapping, got list"),
@@ -450,6 +449,9 @@ W_GOOD = np.array([[0.5, 0.5], [0.1, 0.9]])
             {"record": {"weighting": {"weighting": "ppmi", "shift": "a"}}, "margins": np.ones(2)},
             "record: the weighting has context_exponent = None",
         ),
+        ({"levels": (Level(np.arange(3)),)}, "levels: a level has 3 columns, but W has 2"),
+        ({"levels": (Level(np.zeros(2, int)),) * 3}, "levels must be the topics and their subtopics, got 3"),
+        ({"levels": (Level(np.arange(2)), Level(np.zeros(2, int)))}, "subtopic 0 is a part of more than one"),
     ],
 )
 def test_what_is_no_embedding(change, message, unchecked_annotations):
@@ -469,7 +471,10 @@ def full():
         starts=(1, 3),
         word_counts=np.arange(6, 0, -1),
         margins=rng.random(6),
-        coherence=np.array([[np.nan, 0.5]] * 4),
+        levels=(
+            Level(np.array([1, 0, 1, 1]), np.array([[np.nan, 0.5]] * 2)),
+            Level(np.array([2, 0, 1, 2])),
+        ),
         history={"objective": np.array([[3.0, 2.0], [3.0, np.nan]])},
         record={
             "corpus": {"name": "tea talk", "sha256": None},
@@ -486,12 +491,18 @@ def test_what_was_saved_comes_back(full, tmp_path):
     assert loaded.starts == full.starts
     assert loaded.record == full.record
     assert isinstance(loaded.W, jax.Array)
-    for name in ("W", "word_counts", "margins", "coherence"):
+    for name in ("W", "word_counts", "margins"):
         one, other = getattr(loaded, name), getattr(full, name)
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
+    for one, other in zip(loaded.levels, full.levels, strict=True):
+        assert one.groups.tolist() == other.groups.tolist()
+    np.testing.assert_array_equal(loaded.levels[0].coherence, full.levels[0].coherence)
+    assert loaded.levels[1].coherence is None
+    assert loaded.topics(3) == full.topics(3)
+    assert loaded.topics(3, subtopics=True) == full.topics(3, subtopics=True)
     np.testing.assert_array_equal(loaded.history["objective"], full.history["objective"])
-    assert repr(loaded) == "Embedding(6 words, 4 topics, of tea talk)"
+    assert repr(loaded) == "Embedding(6 words, 2 topics of 4 columns, learned from tea talk)"
     assert loaded.neighbors("tea", 3) == full.neighbors("tea", 3)
 
 

@@ -97,11 +97,14 @@ def test_pairs_and_their_contributions(W):
     )
 
 
-def test_words_of_topics_are_those_with_the_largest_probability(W):
-    values, indices = lookup.words_of_topics(W, lookup.topic_sizes(W), k=3)
+def test_words_of_topics_are_those_with_the_largest_probability_times_emphasis(W):
     word_given_topic = np.asarray(W / W.sum(axis=0, keepdims=True))
-    np.testing.assert_allclose(values, -np.sort(-word_given_topic.T, axis=1)[:, :3], rtol=1e-12)
-    np.testing.assert_array_equal(indices, np.argsort(-word_given_topic.T, axis=1)[:, :3])
+    emphasis = np.random.default_rng(0).uniform(0.5, 9, W.shape[0])
+    for weights in (np.ones(W.shape[0]), emphasis):
+        values, indices = lookup.words_of_topics(W, lookup.topic_sizes(W), jnp.asarray(weights), k=3)
+        expected = np.argsort(-(weights[:, None] * word_given_topic).T, axis=1)[:, :3]
+        np.testing.assert_array_equal(indices, expected)
+        np.testing.assert_allclose(values, np.take_along_axis(word_given_topic.T, expected, 1), rtol=1e-12)
 
 
 def test_a_topic_that_nobody_holds_changes_nothing():

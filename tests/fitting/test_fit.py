@@ -22,8 +22,9 @@ import dcdjax
 from dcdjax import Embedding, fit, similarity
 from dcdjax.embedding import coherence
 from dcdjax.fitting import fit as fitting
-from dcdjax.fitting import scheduler
+from dcdjax.fitting import presets, scheduler
 from dcdjax.fitting.fit import NotConvergedWarning
+from dcdjax.fitting.inputs import PresetWarning
 from dcdjax.method.decomposition import on_simplex
 from dcdjax.solvers import result
 from dcdjax.solvers.result import SolverError, Status
@@ -50,11 +51,13 @@ def test_planted_themes_are_found(learned):
     assert tops == {frozenset(words.split()) for words in THEMES.values()}
 
 
-def test_topics_are_sorted_by_weight_and_hold_together(learned):
+def test_topics_come_by_usefulness_and_hold_together(learned):
     topics = learned.topics(6)
-    assert [topic.weight for topic in topics] == sorted((t.weight for t in topics), reverse=True)
+    useful = [topic.coherence * min(topic.weight, 2 / 3) for topic in topics]
+    assert useful == sorted(useful, reverse=True)
     for topic in topics:
         assert topic.coherence > 0.1
+        assert not topic.junk
 
 
 def test_the_same_key_gives_the_same_embedding(learned):
@@ -72,13 +75,83 @@ def test_text_counts_and_S_give_the_same(learned, tmp_path):
     counts = dcdjax.count(sentences(), window=5, distance_weighting="harmonic")
     path = tmp_path / "text.txt"
     path.write_text("\n".join(sentences()))
-    for source, more in ((counts, {}), (path, {"window": 5})):
-        embedding = fit(source, **{**options, **more})
-        assert embedding.words == learned.words
-        np.testing.assert_array_equal(embedding.W, learned.W)
-    S = similarity.from_counts(counts, frequency_exponent=0.15)
-    plain = fit(counts, smoothing=0.0, **options)
-    np.testing.assert_array_equal(fit(S, restarts=4, over_relaxation=1.0, **options).W, plain.W)
+    S = similarity.from_counts(counts)
+    counts.save(tmp_path / "counts.safetensors")
+    S.save(tmp_path / "S.safetensors")
+    saved = (
+        dcdjax.cooccurrence.load(tmp_path / "counts.safetensors"),
+        similarity.load(tmp_path / "S.safetensors"),
+    )
+    for source, more in ((path, {"window": 5}), (counts, {}), (S, {}), (saved[0], {}), (saved[1], {})):
+        assert_same_model(fit(source, **{**options, **more}), learned)
+
+
+def assert_same_model(found, expected):
+    """All but the name of the corpus, and the time that it took."""
+    assert found.words == expected.words
+    assert found.starts == expected.starts
+    for name in ("W", "word_counts", "margins"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    for one, other in zip(found.levels, expected.levels, strict=True):
+        np.testing.assert_array_equal(one.groups, other.groups)
+        np.testing.assert_array_equal(one.coherence, other.coherence)
+    for name, values in expected.history.items():
+        np.testing.assert_array_equal(found.history[name], values)
+    records = [
+        {name: value for name, value in one.record.items() if name not in ("corpus", "seconds", "created")}
+        for one in (found, expected)
+    ]
+    assert records[0] == records[1]
+    assert found.record["corpus"]["num_tokens"] == expected.record["corpus"]["num_tokens"]
+    assert found.topics(5) == expected.topics(5)
+
+
+@pytest.mark.filterwarnings("ignore:dropped")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preset": "topics"},
+        {"weighting": "degree", "combine": "reduced"},
+        {"preset": "paper", "num_topics": 2},
+        {"num_topics": (2, 4), "shift": 0.2, "restarts": 1},
+        {"smoothing": 0.0, "max_words": 12, "outside": "drop", "subsample": 0.1},
+    ],
+)
+def test_each_route_from_a_text_leads_to_the_same_model(options, tmp_path):
+    rng = np.random.default_rng(0)
+    text = [*sentences(num_sentences=100), *("alone",) * 30, " ".join(rng.permutation(sentences()))]
+    options = {"max_steps": 500, "progress": False, **options}
+    expected = fit(text, **options)
+    preset = options.get("preset", "default")
+    counting = {**presets.counting(preset)}
+    counting |= {name: options.pop(name) for name in ("max_words", "outside", "subsample") if name in options}
+    counts = dcdjax.count(text, **counting)
+    assert_same_model(fit(counts, **options), expected)
+    weighting = {name: options.pop(name) for name in ("weighting", "shift") if name in options}
+    weighting.setdefault("weighting", "counts" if preset == "paper" else "ppmi")
+    S = similarity.from_counts(counts, **weighting, drop_isolated=True)
+    S.save(tmp_path / "S.safetensors")
+    assert "alone" not in S.words
+    for source in (S, similarity.load(tmp_path / "S.safetensors")):
+        assert_same_model(fit(source, **options), expected)
+
+
+def test_a_warning_says_that_counts_do_not_fit_the_preset():
+    options = {"num_topics": 2, "tol": 0.5, "restarts": 1, "progress": False}
+    counts = dcdjax.count(sentences(), window=5)
+    message = (
+        r"^preset='topics' counts with window=100, distance_weighting='flat', "
+        r"but these counts have window=5, distance_weighting='harmonic'$"
+    )
+    for source in (counts, similarity.from_counts(counts)):
+        with pytest.warns(PresetWarning, match=message):
+            fit(source, preset="topics", **options)
+    # No warning (which would be an error here) if the counts fit, if the user chose the window, and if
+    # nothing is known of the counts.
+    fit(dcdjax.count(sentences(), **presets.counting("topics")), preset="topics", **options)
+    fit(sentences(), preset="topics", window=5, **options)
+    fit(similarity.from_counts(counts).matrix, preset="topics", **options)
+    fit(counts, **options)
 
 
 @pytest.mark.filterwarnings("ignore:dropped 1 words without neighbors")
@@ -91,28 +164,31 @@ def test_the_topics_of_rare_words_are_smoothed():
     options = {"num_topics": 3, "key": 0, "restarts": 1, "progress": False}
     plain, smooth = (fit(counts, smoothing=a, **options) for a in (0.0, 7.0))
     assert "alone" not in smooth
-    S = similarity.from_counts(counts, frequency_exponent=0.15, drop_isolated=True).matrix.toarray()
+    S = similarity.from_counts(counts, drop_isolated=True).matrix.toarray()
     assert np.abs(np.asarray(smooth.W - plain.W)).max() > 0.01
     W = np.asarray(plain.W, np.float64)
     share = (7 / (7 + counts.vocabulary.counts[1:]))[:, None]
     expected = (1 - share) * W + share * (S @ W) / S.sum(axis=1, keepdims=True)
-    # Topics are sorted by weight, which smoothing changes.
-    order = np.argsort(-expected.sum(axis=0), kind="stable")
-    np.testing.assert_allclose(smooth.W, expected[:, order], atol=1e-6)
+    # The order of the topics may change.
+    distances = np.abs(expected[:, :, None] - np.asarray(smooth.W)[:, None, :]).max(axis=0)
+    order = distances.argmin(axis=1)
+    assert sorted(order.tolist()) == [0, 1, 2]
+    assert distances.min(axis=1).max() < 1e-6
     np.testing.assert_allclose(np.asarray(smooth.W).sum(axis=1), 1, atol=1e-6)
     assert smooth.record["settings"]["smoothing"] == 7.0
     assert smooth.record["objective"] == plain.record["objective"]
 
 
 def test_the_paper_is_a_preset():
-    counts = dcdjax.count(sentences(), window=8)
+    counts = dcdjax.count(sentences(), window=8, distance_weighting="flat")
     S = similarity.from_counts(counts, weighting="counts")
     by_preset = fit(sentences(), preset="paper", num_topics=3, key=3, progress=False)
     W = initialize.uniform(jax.random.split(jax.random.key(3), 1)[0], len(counts.words), 3)
     by_hand = dcdjax.solve(W, S, step="relaxed", tol=1e-3, max_steps=500)
     assert by_preset.record["num_steps"] == [int(by_hand.num_steps)]
     W = np.asarray(on_simplex(by_hand.W))
-    np.testing.assert_allclose(by_preset.W, W[:, np.argsort(-W.sum(axis=0))], rtol=1e-5)
+    by_weight = [np.asarray(one)[:, np.argsort(-np.asarray(one).sum(axis=0))] for one in (by_preset.W, W)]
+    np.testing.assert_allclose(*by_weight, rtol=1e-5)
     chosen = by_preset.record["settings"]
     wanted = {"preset": "paper", "start": "random", "restarts": 1, "step": "relaxed", "over_relaxation": 1.0}
     assert wanted.items() <= chosen.items()
@@ -134,8 +210,10 @@ def test_without_a_number_of_topics_there_are_coarse_and_fine_ones():
     reduced = fit(text, key=0, tol=0.5, combine="reduced", progress=False)
     assert reduced.starts == (200,)
     assert reduced.record["settings"]["restarts"] == 4
-    assert reduced.coherence is not None
-    assert reduced.coherence.shape[0] == 200
+    for one in (embedding, reduced):
+        assert len(one.topics()) == one.num_topics == 50
+        assert len(one.topics(subtopics=True)) == 200
+        assert all(topic.coherence is not None for topic in one.topics(subtopics=True))
 
 
 def test_a_consensus_can_be_reduced():
@@ -148,8 +226,11 @@ def test_a_consensus_can_be_reduced():
     # The starts agree on three groups of words: so does what is left of them.
     assert reduced.neighbors("ship", 3) != []
     np.testing.assert_allclose(reduced.similarity("ship", "sail"), both.similarity("ship", "sail"), rtol=0.05)
-    by_hand = both.reduce(3, key=1, counts=counts)
+    by_hand = both.reduce(3, counts=counts)
     assert by_hand.record["reduced_from"] == 12
+    for same in (both.reduce(), by_hand):
+        np.testing.assert_allclose(same.W, reduced.W, rtol=1e-6)
+        assert same.topics(5) == reduced.topics(5)
     assert all((topic.coherence or 0) > 0.1 for topic in by_hand.topics(6))
 
 
@@ -160,7 +241,7 @@ def test_every_form_of_S_is_taken():
     options = {"num_topics": 2, "key": 0, "max_steps": 500, "progress": False}
     plain = fit(dense, **options)
     assert plain.words == tuple(map(str, range(12)))
-    assert plain.coherence is None
+    assert [topic.coherence for topic in plain.topics()] == [None, None]
     assert plain.margins is None
     for S in (
         scipy.sparse.csr_array(dense),
@@ -584,7 +665,7 @@ S_SMALL = random_S(np.random.default_rng(0), 6)
         (["tea cup"], {"num_topics": (2, 0)}, "num_topics must be at least 1"),
         (["tea cup"], {"num_topics": (1, 9)}, r"num_topics=\[1, 9\], but there are only 2 words"),
         (["tea cup"], {"num_topics": (1, 2), "combine": "best"}, "combine='best' needs one number of topics"),
-        (["tea cup"], {"preset": "mine"}, "preset must be one of .'default', 'paper'., got 'mine'"),
+        (["tea cup"], {"preset": "mine"}, "preset must be one of .'default', 'topics', 'paper'., got 'mine'"),
         (["tea cup"], {"smoothing": -1.0}, "smoothing must be finite and not negative, got -1.0"),
         (["tea cup"], {"frequency_exponent": np.inf}, "frequency_exponent must be finite, got inf"),
         (np.eye(3), {"smoothing": 2.0}, "smoothing needs the word counts of a corpus"),
@@ -741,40 +822,37 @@ embedding.save({str(tmp_path / "model")!r})
 # --- Coherence --------------------------------------------------------------------------------------
 
 
-def test_coherence_is_the_mean_over_pairs():
-    rng = np.random.default_rng(5)
-    counts = rng.poisson(0.7, (9, 9)).astype(np.float64)
-    counts = counts + counts.T + np.eye(9)
-    top = np.array([rng.permutation(9)[:5] for _ in range(4)])
-    found = coherence.npmi(scipy.sparse.csr_array(counts), top)
-    total, margins = counts.sum(), counts.sum(axis=1)
-    for topic, words in enumerate(top):
-        assert np.isnan(found[topic, 0])
-        for depth in range(2, 6):
-            values = []
-            for first in range(depth):
-                for second in range(first):
-                    i, j = words[first], words[second]
-                    p = counts[i, j] / total
-                    chance = margins[i] * margins[j] / total**2
-                    values.append(-1.0 if p == 0 else np.log(p / chance) / -np.log(p))
-            assert found[topic, depth - 1] == pytest.approx(np.mean(values), abs=1e-12)
-
-
-def test_coherence_at_its_ends():
-    only_together = scipy.sparse.csr_array(np.array([[0.0, 5.0, 0], [5.0, 0.0, 0], [0, 0, 90.0]]))
-    assert coherence.npmi(only_together, np.array([[0, 1]]))[0, 1] > 0.7
-    assert coherence.npmi(only_together, np.array([[0, 2]]))[0, 1] == -1
-    all_there_is = scipy.sparse.csr_array(np.array([[0.0, 5.0], [5.0, 0.0]]))
-    assert np.isfinite(coherence.npmi(all_there_is, np.array([[0, 1]]))[0, 1])
-
-
 def test_fit_keeps_the_coherence_of_its_topics(learned):
-    counts = dcdjax.count(sentences(), window=5, distance_weighting="harmonic")
-    number = {word: n for n, word in enumerate(counts.words)}
+    number = {word: n for n, word in enumerate(learned.words)}
+    passages = np.zeros((300, len(number)))
+    for row, sentence in enumerate(sentences()):
+        passages[row, [number[word] for word in sentence.split()]] = 1
     for topic in learned.topics(4):
         words = np.array([[number[pair.word] for pair in topic.words]])
-        assert topic.coherence == pytest.approx(coherence.npmi(counts.matrix, words)[0, -1])
+        expected = coherence.npmi(scipy.sparse.csr_array(passages), words)[0, -1]
+        assert topic.coherence == pytest.approx(expected)
+
+
+def test_the_columns_of_one_start_are_its_topics_in_order():
+    for combine in ("consensus", "best"):
+        restarts = 1 if combine == "consensus" else 3
+        found = fit(sentences(), num_topics=4, restarts=restarts, combine=combine, progress=False)
+        assert found.W.shape[1] == found.num_topics == 4
+        np.testing.assert_array_equal(found.topic_probabilities(), found.W)
+        for topic, column in zip(found.topics(3), np.asarray(found.W).T, strict=True):
+            raised = column * np.log1p(found.word_counts)
+            assert topic.words[0].word == found.words[raised.argmax()]
+
+
+def test_a_consensus_is_shown_as_few_topics_with_parts():
+    options = {"key": 0, "tol": 0.1, "progress": False}
+    chosen = fit(sentences(), num_topics=(2, 4), restarts=2, **options)
+    assert chosen.starts == (2, 2, 4, 4)
+    assert (chosen.num_topics, len(chosen.topics(subtopics=True))) == (2, 4)
+    assert repr(chosen).startswith("Embedding(18 words, 2 topics of 12 columns")
+    assert [n for topic in chosen.topics() for n in topic.subtopics] == [0, 1, 2, 3]
+    equal = fit(sentences(), num_topics=3, restarts=2, **options)
+    assert (equal.num_topics, len(equal.levels)) == (3, 1)
 
 
 def test_an_interrupted_status_has_a_message():

@@ -2,12 +2,14 @@
 
 import inspect
 import re
+from typing import get_args
 
 import pytest
 
 from dcdjax import count, fit
 from dcdjax.cli import main
 from dcdjax.fitting import presets
+from dcdjax.similarity.similarity import from_counts
 
 
 def documented(name):
@@ -24,8 +26,8 @@ NONE: dict[str, None] = dict.fromkeys(("num_topics", "weighting", "tol"))
 def test_the_docstring_names_the_defaults_for_text_and_for_S(name):
     said = re.search(r"Default: (\S+) for a text(?: \([^)]*\))?, (\S+) for S", documented(name))
     assert said
-    of_text = presets.settings("default", NONE, source_is_matrix=False)[name]
-    of_matrix = presets.settings("default", NONE, source_is_matrix=True)[name]
+    of_text = presets.settings("default", NONE, counts_are_known=True)[name]
+    of_matrix = presets.settings("default", NONE, counts_are_known=False)[name]
     assert (float(said[1]), float(said[2])) == (of_text, of_matrix)
 
 
@@ -33,7 +35,7 @@ def test_the_docstring_names_the_defaults_for_text_and_for_S(name):
     "name", ["weighting", "start", "window", "context_exponent", "shift", "frequency_exponent"]
 )
 def test_the_docstring_names_the_other_defaults(name):
-    settings = presets.settings("default", NONE, source_is_matrix=False)
+    settings = presets.settings("default", NONE, counts_are_known=True)
     usual = {**settings, **presets.counting("default"), **presets.ppmi()}[name]
     said = re.search(r'Default: "?([\w.]+?)"?\.(?:\s|$)', documented(name))
     assert said
@@ -50,7 +52,7 @@ def test_the_docstring_names_the_numbers_of_topics_and_starts():
 
 
 def test_the_docstring_tells_the_preset_of_the_paper():
-    paper = {**presets.settings("paper", NONE, source_is_matrix=False), **presets.counting("paper")}
+    paper = {**presets.settings("paper", NONE, counts_are_known=True), **presets.counting("paper")}
     said = documented("preset")
     assert paper["weighting"] == "counts"
     assert "plain counts" in said
@@ -80,7 +82,9 @@ def helped(capsys):
 
 @pytest.mark.parametrize("name", ["tol", "max_steps", "over_relaxation", "smoothing"])
 def test_help_names_the_defaults_for_text_and_for_a_matrix(helped, name):
-    of_text, of_matrix = (presets.settings("default", NONE, source_is_matrix=is_S) for is_S in (False, True))
+    of_text, of_matrix = (
+        presets.settings("default", NONE, counts_are_known=known) for known in (True, False)
+    )
     assert tuple(map(float, helped(name))) == (of_text[name], of_matrix[name])
 
 
@@ -91,7 +95,7 @@ def test_help_names_the_defaults_for_text_and_for_a_matrix(helped, name):
 )  # fmt: skip
 def test_help_names_the_other_defaults(helped, name):
     counting = {key: one.default for key, one in inspect.signature(count).parameters.items()}
-    settings = presets.settings("default", NONE, source_is_matrix=False)
+    settings = presets.settings("default", NONE, counts_are_known=True)
     usual = {**counting, **settings, **presets.counting("default"), **presets.ppmi()}[name]
     of_text, of_matrix = helped(name)
     assert of_matrix is None
@@ -102,8 +106,40 @@ def test_help_names_the_numbers_of_topics(helped):
     assert helped("topics")[0].startswith(",".join(map(str, presets.num_topics(10**6))))
 
 
+def defaults(function):
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+
+
+def test_count_and_from_counts_have_the_defaults_of_fit():
+    """So that `fit(corpus)`, `fit(count(corpus))` and `fit(from_counts(count(corpus)))` are the same."""
+    assert presets.counting("default").items() <= defaults(count).items()
+    weights = {
+        **presets.ppmi(),
+        "weighting": presets.settings("default", NONE, counts_are_known=True)["weighting"],
+    }
+    assert weights.items() <= defaults(from_counts).items()
+    # The other presets name what differs.
+    for preset in get_args(presets.Preset):
+        assert set(presets.counting(preset)) == {"window", "distance_weighting"}
+    assert presets.counting("paper")["distance_weighting"] == "flat"
+
+
+def test_the_docstring_tells_the_preset_of_topics():
+    topics = {**presets.settings("topics", NONE, counts_are_known=True), **presets.counting("topics")}
+    said = documented("preset")
+    [number] = presets.num_topics(10**6, "topics")
+    assert topics["restarts"] == 1
+    assert f"{number} topics from one start" in said
+    assert f"{topics['distance_weighting']} windows of {topics['window']} words" in said
+    assert re.search(r'"default" is for .* "topics" is for .* "paper" is for ', said)
+    # All else is as usual.
+    usual = presets.settings("default", NONE, counts_are_known=True)
+    assert {name for name in usual if usual[name] != topics[name]} == {"restarts"}
+
+
 def test_what_is_given_replaces_the_preset():
-    assert presets.settings("default", {"tol": 0.5, "step": None}, source_is_matrix=False)["tol"] == 0.5
-    assert presets.settings("default", {"tol": 0.5, "step": None}, source_is_matrix=False)["step"] == "exact"
+    assert presets.settings("default", {"tol": 0.5, "step": None}, counts_are_known=True)["tol"] == 0.5
+    assert presets.settings("default", {"tol": 0.5, "step": None}, counts_are_known=True)["step"] == "exact"
     with pytest.raises(ValueError, match="preset must be one of"):
-        presets.settings("papers", {}, source_is_matrix=False)
+        presets.settings("papers", {}, counts_are_known=True)

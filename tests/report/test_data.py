@@ -57,7 +57,7 @@ class Told:
             for rank, one in enumerate(expected):
                 self.assert_explains(model, word, one, row, rank)
             topics = model.topics_of(word, own.shape[1])
-            assert self.arrays["word_topics"][row].tolist() == [share.topic for share in topics]
+            assert self.arrays["word_topics"][row].tolist() == [share.number for share in topics]
             probabilities = [share.probability for share in topics]
             np.testing.assert_allclose(own[row], probabilities, rtol=3e-4, atol=1e-13)
 
@@ -70,7 +70,7 @@ class Told:
             if part < 0.01 * (1 - 1e-6):
                 assert share == 0
             elif part > 0.01 * (1 + 1e-6):
-                assert topic == one.topic
+                assert topic == one.number
                 assert share == pytest.approx(part, rel=0.0095)
 
 
@@ -162,7 +162,7 @@ def test_a_record_that_JSON_does_not_know():
 def test_a_corpus_in_ones_own_words(corpus, title):
     model = embedding(record={"corpus": corpus})
     assert Told(report.page(model, progress=False)).told["title"] == title
-    assert repr(model) == f"Embedding(60 words, 12 topics{', of tea leaves' if corpus else ''})"
+    assert repr(model) == f"Embedding(60 words, 12 topics{', learned from tea leaves' if corpus else ''})"
 
 
 def test_curves_are_of_each_start_and_short():

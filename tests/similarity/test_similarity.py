@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 from types import SimpleNamespace
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -229,9 +230,10 @@ def test_the_diagonal_is_dropped_before_weighting():
 
 
 def test_options_reach_the_weighting():
-    plain = from_counts(COUNTS, context_exponent=1.0).matrix.toarray()
+    pure: dict[str, Any] = {"context_exponent": 1.0, "frequency_exponent": 0.0}
+    plain = from_counts(COUNTS, **pure).matrix.toarray()
     np.testing.assert_allclose(plain[2, 2], np.log(6 * COUNTS.sum() / 8**2))
-    shifted = from_counts(COUNTS, context_exponent=1.0, shift=0.1).matrix.toarray()
+    shifted = from_counts(COUNTS, **pure, shift=0.1).matrix.toarray()
     np.testing.assert_allclose(shifted, np.maximum(plain - 0.1, 0), atol=1e-12)
     doubly = from_counts(COUNTS + np.eye(3), weighting="sinkhorn").matrix.toarray()
     np.testing.assert_allclose(doubly.sum(1), 1)
@@ -263,12 +265,11 @@ def test_a_record_that_is_not_symmetric_is_refused(row, column):
 def test_words_no_more_frequent_than_chance_are_refused_or_dropped():
     # "the" meets everybody as chance has it, the others prefer their own kind
     C = np.array([[4.0, 4, 4], [4, 9, 0], [4, 0, 9]])
+    pure: dict[str, Any] = {"context_exponent": 1.0, "frequency_exponent": 0.0, "shift": 0.1}
     with pytest.raises(ValueError, match=r"word 0 \('the'\) has no nonzero \(1 in total\).*drop_isolated"):
-        from_counts(C, words=["the", "tea", "law"], context_exponent=1.0, shift=0.1)
+        from_counts(C, words=["the", "tea", "law"], **pure)
     with pytest.warns(UserWarning, match="dropped 1 words without neighbors, 2 remain"):
-        result = from_counts(
-            C, words=["the", "tea", "law"], context_exponent=1.0, shift=0.1, drop_isolated=True
-        )
+        result = from_counts(C, words=["the", "tea", "law"], **pure, drop_isolated=True)
     assert result.words == ("tea", "law")
     np.testing.assert_array_equal(result.kept, [1, 2])
     np.testing.assert_allclose(result.matrix.toarray(), np.eye(2) * (np.log(9 * 38 / 13**2) - 0.1))

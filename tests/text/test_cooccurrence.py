@@ -1,5 +1,6 @@
 """Counts against a count by hand, in one piece and in many."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_places_of_words_outside():
 
 def test_the_largest_exact_count():
     """Beyond 2^24 float32 could not count; one weight at a time, but many."""
-    counts = count([["a", "b"] * 400_000], window=30)
+    counts = count([["a", "b"] * 400_000], window=30, distance_weighting="flat")
     pairs = sum(800_000 - distance for distance in range(1, 31, 2))
     same = sum(800_000 - distance for distance in range(2, 31, 2))
     assert counts.matrix.toarray().tolist() == [[same, pairs], [pairs, same]]
@@ -140,15 +141,15 @@ def test_subsampling_keeps_words_as_often_as_word2vec():
     documents = [["often"] * 8 + ["seldom"] * 2 for _ in range(2000)]
     for tokens in documents:
         rng.shuffle(tokens)
-    counts = count(documents, window=9, subsample=0.1, seed=3)
+    counts = count(documents, window=9, subsample=0.1, seed=3, distance_weighting="flat")
     # Of n tokens of a word, each pair of two in a document remains with the square of its chance.
     for n, (frequency, times) in enumerate([(0.8, 8), (0.2, 2)]):
         chance = min(1, np.sqrt(0.1 / frequency) + 0.1 / frequency)
         expected = 2000 * times * (times - 1) * chance**2
         assert abs(counts.matrix[n, n] / expected - 1) < 0.05
     assert counts.vocabulary.counts.tolist() == [16000, 4000]
-    again = count(documents, window=9, subsample=0.1, seed=3)
-    other = count(documents, window=9, subsample=0.1, seed=4)
+    again = count(documents, window=9, subsample=0.1, seed=3, distance_weighting="flat")
+    other = count(documents, window=9, subsample=0.1, seed=4, distance_weighting="flat")
     assert same(again, counts)
     assert not same(other, counts)
     everything = count(documents, window=9, subsample=1e9)
@@ -168,7 +169,7 @@ def test_words_that_subsampling_drops_leave_the_window():
     documents = [["a"] + ["the"] * 5000 + ["b"] + ["the"] * 5000]
     assert count(documents, window=200).matrix[1, 2] == 0
     # A chance of 0.01 for "the", of 1 for the others: about 50 are left between them.
-    near = count(documents, window=200, subsample=1e-4)
+    near = count(documents, window=200, subsample=1e-4, distance_weighting="flat")
     assert near.words == ("the", "a", "b")
     assert near.matrix[1, 2] == 1
     assert 0 < near.matrix[0, 1] < 200
@@ -266,6 +267,9 @@ def test_saved_counts_come_back(tmp_path):
     assert again.vocabulary.counts.tolist() == counts.vocabulary.counts.tolist()
     assert again.vocabulary.num_tokens == counts.vocabulary.num_tokens
     assert again.vocabulary.num_different == 4
+    assert again.passages.toarray().tolist() == counts.passages.toarray().tolist() == [[1] * 4, [1, 1, 0, 0]]
+    dataclasses.replace(counts, passages=None).save(tmp_path / "counts.safetensors")
+    assert cooccurrence.load(tmp_path / "counts.safetensors").passages is None
 
 
 def test_a_file_that_holds_no_counts(tmp_path):
@@ -278,6 +282,11 @@ def test_a_file_that_holds_no_counts(tmp_path):
     settings = {"num_tokens": 3}
     save: Any = partial(matrix_files.save_matrix, tmp_path / "C.safetensors", kind="counts")
     good = {"word_counts": np.ones(2, np.int64)}
+
+    def passages(indices, indptr):
+        dtype = None if any(isinstance(one, float) for one in indices) else np.int32
+        return {"passage_indices": np.array(indices, dtype), "passage_indptr": np.array(indptr, np.int32)}
+
     for matrix, words, message in (
         (np.array([[0.0, 1.0], [2.0, 0.0]]), ["a", "b"], "counts is not symmetric"),
         (np.ones((2, 3)), ["a", "b"], "must be square"),
@@ -291,6 +300,13 @@ def test_a_file_that_holds_no_counts(tmp_path):
         ({}, "it does not say how often each word occurs"),
         ({"word_counts": np.ones(3, np.int64)}, "it has 3 counts for 2 words"),
         ({"word_counts": np.ones(2)}, "it has word counts of float64, not int64"),
+        ({**good, **passages([0.0], [0, 1])}, "the arrays of its passages must be int32 in one dimension"),
+        ({**good, **passages([[0]], [0, 1])}, "the arrays of its passages must be int32 in one dimension"),
+        ({**good, **passages([], [])}, "the arrays of its passages must be int32 in one dimension"),
+        ({**good, **passages([2], [0, 1])}, "C.safetensors: "),
+        ({**good, **passages([-1], [0, 1])}, "C.safetensors: "),
+        ({**good, **passages([0], [0, 2])}, "C.safetensors: "),
+        ({**good, **passages([0, 1], [0, 2, 1])}, "C.safetensors: "),
     ):
         save(S, ["a", "b"], settings, **arrays)
         with pytest.raises(ValueError, match=re.escape(message)):
