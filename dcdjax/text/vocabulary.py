@@ -23,7 +23,7 @@ BYTES_PER_WORD = 240
 TOKENS_PER_PIECE = 1 << 18
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
     """Hold the words of a model.
 
@@ -36,6 +36,9 @@ class Vocabulary:
     words: tuple[str, ...]
     counts: np.ndarray
     num_tokens: int
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self.words)} words, {self.num_tokens} tokens)"
 
 
 def _numbered() -> defaultdict[str, int]:
