@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dcdjax.devices.preparation import prepare
     from dcdjax.embedding.embedding import Embedding
     from dcdjax.fitting.fit import fit
+    from dcdjax.fitting.num_topics import choose_num_topics
     from dcdjax.method import divergences
     from dcdjax.method.decomposition import divergence, lagrangian, multipliers, objective, update
     from dcdjax.similarity import weighting
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dcdjax.solvers.full_batch import solve, solve_restarts
     from dcdjax.solvers.result import Solution, SolverError, Status, best, consensus, raise_on_failure
     from dcdjax.starts import initialize
-    from dcdjax.text import cooccurrence, datasets
+    from dcdjax.text import cooccurrence, datasets, phrases, stop_words
     from dcdjax.text.cooccurrence import Counts, count
     from dcdjax.util import progress
 
@@ -33,6 +34,7 @@ _OWNERS = {
         "devices.preparation": ("prepare",),
         "embedding.embedding": ("Embedding",),
         "fitting.fit": ("fit",),
+        "fitting.num_topics": ("choose_num_topics",),
         "method": ("divergences",),
         "method.decomposition": ("divergence", "lagrangian", "multipliers", "objective", "update"),
         "similarity": ("weighting",),
@@ -40,7 +42,7 @@ _OWNERS = {
         "solvers.full_batch": ("solve", "solve_restarts"),
         "solvers.result": ("Solution", "SolverError", "Status", "best", "consensus", "raise_on_failure"),
         "starts": ("initialize",),
-        "text": ("cooccurrence", "datasets"),
+        "text": ("cooccurrence", "datasets", "phrases", "stop_words"),
         "text.cooccurrence": ("Counts", "count"),
         "util": ("progress",),
     }.items()

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dcdjax.cli.tables import shown, table
-from dcdjax.cli.terminal import InterruptOnce, find_corpus, join, save, use_cores
+from dcdjax.cli.terminal import InterruptOnce, find_corpus, find_tokenizer, join, save, use_cores
 from dcdjax.embedding import storage
+from dcdjax.text import stop_words
 from dcdjax.util.parallel import num_workers
 from dcdjax.util.progress import Progress
 
@@ -27,6 +28,7 @@ _NOT_OF_FIT = {
         "command",
         "version",
         "corpus",
+        "drop_list",
         "output",
         "matrix",
         "quiet",
@@ -35,6 +37,7 @@ _NOT_OF_FIT = {
         "seed",
         "cores",
         "memory",
+        "tokenizer",
     ),
     *("coordinator", "processes", "rank", "distributed", "timeout"),
 }
@@ -67,8 +70,12 @@ def fit(chosen: Namespace) -> int:
         source = find_corpus(chosen.corpus)
     given = {name: value for name, value in vars(chosen).items() if value is not None}
     options = {name: given[name] for name in given.keys() - _NOT_OF_FIT}
+    if chosen.drop_list:
+        options["drop"] = [*options.get("drop", ()), *map(stop_words.load, chosen.drop_list)]
     if chosen.memory is not None:
         options["memory"] = int(chosen.memory * 1e9)
+    if chosen.tokenizer is not None:
+        options["tokenizer"] = find_tokenizer(chosen.tokenizer)
     quiet = chosen.quiet or not processes.is_first()
     with Bars() as bars, InterruptOnce(None if quiet else bars) as interrupt:
         embedding = fitting.fit(
@@ -302,11 +309,32 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
         starts += f", the best of which is number {used[0]}"
     steps = ", ".join(str(record["num_steps"][number]) for number in shown)
     statuses = sorted({record["status"][number].replace("_", " ") for number in shown})
+    joined = f", {len(embedding.phrases)} of them phrases" if "phrases" in record else ""
+    _print_read(record)
     print(
-        f"{len(embedding)} words, {record['S']['num_nonzeros']} pairs in S\n"
+        f"{len(embedding)} words{joined}, {record['S']['num_nonzeros']} pairs in S\n"
         f"{starts}; {steps} steps ({', '.join(statuses)}); "
         f"{record['seconds']:.0f} s\nSaved in {folder}"
     )
+
+
+def _print_read(record: dict[str, Any]) -> None:
+    """Print how the text was read, unless the model is of a matrix."""
+    corpus, counting = record["corpus"], record["settings"].get("counting")
+    if counting is None or corpus.get("num_different") is None:
+        return
+    rare = (
+        f", left out if they occur less than {counting['min_count']} times"
+        if counting["min_count"] > 1
+        else ""
+    )
+    documents = {
+        "line": "a line is a document",
+        "paragraph": "documents are paragraphs of hard-wrapped lines",
+        "file": "a file is a document",
+        "corpus": "the text is one document",
+    }[counting["documents"]]
+    print(f"{corpus['num_tokens']:,} words, {corpus['num_different']:,} different{rare}; {documents}")
 
 
 def print_explained(word: str, other: str, similarity: float, shares: Sequence[Any]) -> None:

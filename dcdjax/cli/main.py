@@ -14,6 +14,9 @@ from dcdjax.cli.parser import Parser, natural, numbers, positive
 _OPTIONS = {
     "num_topics=": "--topics ",
     "min_count=": "--min-count ",
+    "tokens=": "--tokens ",
+    "tokenizer=": "--tokenizer ",
+    "documents=": "--documents ",
     "max_steps": "--max-steps",
     "max_words": "--max-words",
     "over_relaxation": "--over-relaxation",
@@ -159,10 +162,12 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     r"""Learn an embedding from text or from a matrix.
 
     Examples:
-      dcdjax fit book.txt -o book --lowercase --pattern '\w+' --topics 50
+      dcdjax fit book.txt -o book --topics 50
       dcdjax fit articles.csv --text title --text body -o articles
       zcat articles.gz | dcdjax fit - -o articles --topics 300
-      dcdjax fit wikitext-2 -o wiki --drop '<unk>'
+      dcdjax fit wikitext-2 -o wiki --max-words 10000
+      dcdjax fit news.txt -o news --phrases --drop-list english --drop-list mine.txt
+      dcdjax fit chinese.txt -o chinese --tokenizer jieba:lcut --tokens words
       dcdjax fit --matrix similarities.npz -o graph
       dcdjax fit --matrix S.npz -o big --coordinator host0:1234 --processes 4 --rank 0
       dcdjax fit articles.txt -o articles --checkpoint articles-under-way
@@ -187,11 +192,24 @@ def _fit(parser: argparse.ArgumentParser) -> None:
         help="weight by distance (default: harmonic)",
     )
     add("--max-words", type=positive, help="number of words to keep (default: 20000)")
-    add("--min-count", type=positive, help="leave out words that occur less often")
+    min_count = "leave out words that occur less often (default: 1 to 5, by the size of the text)"
+    add("--min-count", type=positive, help=min_count)
     add("--drop", metavar="WORD", action="append", help="leave out this word; may be repeated")
-    add("--lowercase", action="store_true", default=None, help="convert words to lower case")
-    add("--pattern", metavar="REGEX", help="what a word is (default: all between blanks)")
-    add("--documents", choices=("line", "file", "corpus"), help="what a document is (default: line)")
+    lists = "leave out the words of this list: english or another language, or a file; may be repeated"
+    add("--drop-list", metavar="LIST", action="append", help=lists)
+    phrases = "find phrases such as new york, and count each as one word"
+    add("--phrases", action="store_true", default=None, help=phrases)
+    tokens = "words without punctuation and numbers, or all that stands between blanks (default: words)"
+    add("--tokens", choices=("words", "blanks"), help=tokens)
+    lowercase = "convert words to lower case (default: yes, unless one of the next two or blanks are given)"
+    add("--lowercase", action=argparse.BooleanOptionalAction, help=lowercase)
+    add("--pattern", metavar="REGEX", help="what a word is, such as '\\w+'")
+    tokenizer = (
+        "function from a line to its words, such as jieba:lcut; with --tokens words without punctuation"
+    )
+    add("--tokenizer", metavar="MODULE:FUNCTION", help=tokenizer)
+    documents = "what a document is (default: auto). auto: a line, or a paragraph if lines are hard-wrapped"
+    add("--documents", choices=("auto", "line", "paragraph", "file", "corpus"), help=documents)
     add("--subsample", type=float, metavar="T", help="drop frequent words at random, try 1e-4")
     add("--memory", type=float, metavar="GB", help="memory for counting (default: 2)")
 
@@ -208,12 +226,15 @@ def _fit(parser: argparse.ArgumentParser) -> None:
 def _solver_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the solver").add_argument
     preset = (
-        "sets all other options. default: neighbors of words. topics: 50 topics of documents, from one start and "
-        "windows of 100 words. paper: plain counts, flat windows, the paper's step, one random start of 200 "
-        "topics, no smoothing (default: %(default)s)"
+        "sets all other options. default: neighbors of words. topics: 50 topics of documents, from one start "
+        "and windows of 100 words. paper: plain counts, flat windows, the paper's step, one random start of "
+        "200 topics, no smoothing (default: %(default)s)"
     )
     add("--preset", choices=("default", "topics", "paper"), default="default", help=preset)
-    topics = "several numbers make several starts (default: 200,500; preset topics: 50; at most a tenth of the words)"
+    topics = (
+        "several numbers make several starts; auto recommends one (default: 200,500; preset topics: 50; at "
+        "most a tenth of the words)"
+    )
     add("--topics", type=numbers, metavar="N[,N]", help=topics)
     add("--start", choices=("spectral", "random"), help="default: spectral")
     restarts = "starts for each number of topics (default: four in all; matrix: one)"
@@ -242,9 +263,10 @@ def _process_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
         "several processes",
         "Start the same command in each process, with another rank. The process of rank 0 writes the model. "
+        "If other machines can reach the coordinator, DCDJAX_TOKEN must be the same secret in the environment of all. "
         "From a --matrix that dcdjax saved, each process keeps only the rows of its own devices in memory.",
     ).add_argument
-    add("--coordinator", metavar="HOST:PORT", help="address of rank 0")
+    add("--coordinator", metavar="HOST:PORT", help="address of rank 0, the only one where it listens")
     add("--processes", type=positive, help="number of processes")
     add("--rank", type=natural, help="rank of this process, from 0")
     add("--distributed", action="store_true", help="take all three from SLURM, Open MPI or a TPU pod")
@@ -272,9 +294,9 @@ def _neighbors(parser: argparse.ArgumentParser) -> None:
 def _topics(parser: argparse.ArgumentParser) -> None:
     """Show the topics: their share of the text, their coherence and their words.
 
-    The useful topics come first. The coherence is the mean NPMI (normalized pointwise mutual information) of all
-    pairs of the words shown. It is 1 for words that only stand in the same passages, 0 for chance, and -1 for
-    words that never do. Topics whose words hardly ever do are marked as junk.
+    The useful topics come first. The coherence is the mean NPMI (normalized pointwise mutual information) of
+    all pairs of the words shown. It is 1 for words that only stand in the same passages, 0 for chance, and -1
+    for words that never do. Topics whose words hardly ever do are marked as junk.
 
     Examples:
       dcdjax topics MODEL

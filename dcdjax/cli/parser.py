@@ -51,8 +51,10 @@ def _whole(least: int) -> Any:
 natural, positive = _whole(0), _whole(1)
 
 
-def numbers(text: str) -> list[int]:
-    """Return whole numbers that are separated by commas."""
+def numbers(text: str) -> list[int] | str:
+    """Return whole numbers that are separated by commas, or "auto"."""
+    if text == "auto":
+        return text
     return [positive(part) for part in text.split(",")]
 
 

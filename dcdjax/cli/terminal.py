@@ -1,12 +1,13 @@
 """Set up devices, processes and signals for commands; find the corpus and save the model."""
 
+import importlib
 import os
 import signal
 import sys
 import tempfile
 import threading
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,28 @@ def find_corpus(names: Sequence[str]) -> Any:
             hint = checks.did_you_mean(path, datasets.names())
             raise FileNotFoundError(f"no such file or folder: {path}{hint}")
     return [Path(path) for path in names] if len(names) > 1 else names[0]
+
+
+def find_tokenizer(name: str) -> Callable[[str], Any]:
+    """Import the function that MODULE:FUNCTION names. The module may be in the current folder."""
+    option = f"--tokenizer {name}"
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ValueError(f"{option}: must be MODULE:FUNCTION, such as jieba:lcut")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{option}: cannot import {module}: {error}") from error
+    for part in function.split("."):
+        if not hasattr(found, part):
+            hint = checks.did_you_mean(part, [one for one in dir(found) if not one.startswith("_")])
+            raise ValueError(f"{option}: {module} has no {part}{hint}")
+        found = getattr(found, part)
+    if isinstance(found, type) or not callable(found):
+        raise ValueError(f"{option}: it is not a function but {type(found).__name__}")
+    return found
 
 
 def save(embedding: "Embedding", folder: str) -> None:

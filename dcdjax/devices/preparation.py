@@ -70,9 +70,18 @@ def prepare_for_starts(
 
     Devices that do not communicate are faster, but each of them needs memory for all of S.
     """
-    if _is_split(devices, split):
-        return [_prepare_split(S, devices, dtype)]
-    return _prepare_copies(S, _device_groups(devices, num_starts), dtype)
+    groups, is_split = groups_for_starts(num_starts, devices=devices, split=split)
+    if is_split:
+        return [_prepare_split(S, groups[0], dtype)]
+    return _prepare_copies(S, groups, dtype)
+
+
+def groups_for_starts(
+    num_starts: int, *, devices: Sequence[Any], split: bool | None = None
+) -> tuple[list[list[Any]], bool]:
+    """Return the groups of devices that `prepare_for_starts` makes, and whether a group splits W."""
+    is_split = _is_split(devices, split)
+    return [list(devices)] if is_split else _device_groups(devices, num_starts), is_split
 
 
 @dataclass(frozen=True)

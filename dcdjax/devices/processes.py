@@ -9,18 +9,16 @@ import inspect
 import json
 import math
 import os
-import socket
 import sys
-import time
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from dcdjax.devices.rendezvous import ProcessError, find_address, is_loopback, wait_for_all
 from dcdjax.util.checks import find_differences
 from dcdjax.util.files import describe
 
@@ -30,21 +28,12 @@ Result = TypeVar("Result")
 TIMEOUT = 60.0
 # Clusters set these variables. JAX reads the number of tasks and the rank from them.
 CLUSTERS = ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri", "TPU_WORKER_HOSTNAMES", "JAX_COORDINATOR_ADDRESS")
+# This environment variable holds the secret that the processes share.
+TOKEN = "DCDJAX_TOKEN"  # noqa: S105, its name, not the secret
 # Bytes to send at a time.
 CHUNK_BYTES = 1 << 26
 # Words in the error messages of a broken connection.
 _NETWORK_ERRORS = ("Gloo", "gloo", "coordination service", "Connection reset", "NCCL")
-
-# Before JAX connects the processes: what must be equal on all of them, and the limits of a message.
-_PACKAGES = ("dcdjax", "jax", "jaxlib")
-_MAX_MESSAGE_BYTES = 1 << 12
-_SECONDS_BETWEEN_TRIES = 0.1
-_SECONDS_PER_MESSAGE = 2.0
-_SECONDS_PER_CHECK = 1.0  # whether the connected processes are still there
-
-
-class ProcessError(RuntimeError):
-    """Signal that the processes cannot work together."""
 
 
 def join(
@@ -56,9 +45,15 @@ def join(
 ) -> None:
     """Connect this process to the others. Call this before JAX is used for anything else.
 
+    The processes trust each other and their network: what JAX sends between them is neither encrypted nor
+    signed. Set the environment variable DCDJAX_TOKEN to the same secret in all of them, so that nobody else
+    can take the place of one. Only if the coordinator is an address of this machine alone, such as 127.0.0.1,
+    the token may be left out.
+
     Args:
-      coordinator: HOST:PORT at which all processes can reach rank 0. Pass this and the next two arguments
-        together, or none of them on SLURM, Open MPI or a TPU pod, whose environment variables are used then.
+      coordinator: HOST:PORT at which all processes can reach rank 0. Rank 0 listens at this address only. Pass
+        this and the next two arguments together, or none of them on SLURM, Open MPI or a TPU pod, whose
+        environment variables are used then.
       num_processes: the number of processes.
       rank: the number of this process, from 0.
       timeout: seconds to wait for the others to connect. Later, JAX stops a process if another one has not
@@ -69,6 +64,7 @@ def join(
         another version.
       ValueError: naming the argument that is wrong.
     """
+    listen_at = None  # on a cluster, JAX finds the coordinator, which listens on all networks of its machine
     given = {"coordinator": coordinator, "num_processes": num_processes, "rank": rank}
     missing = [name for name, value in given.items() if value is None]
     if missing and len(missing) < len(given):
@@ -83,12 +79,23 @@ def join(
         host, _, port = coordinator.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise ValueError(f"coordinator must be HOST:PORT, got {coordinator!r}")
-        wait_for_all(host, int(port), num_processes, rank, timeout)
+        token = os.environ.get(TOKEN, "")
+        if not token and num_processes > 1 and not is_loopback(host, int(port)):
+            raise ValueError(
+                f"the environment variable {TOKEN} is missing: others can reach the coordinator "
+                f"{coordinator}, so set it to the same secret in all processes"
+            )
+        wait_for_all(host, int(port), num_processes, rank, timeout, token)
+        if rank == 0:
+            address = find_address(host, int(port))[1][0]
+            listen_at = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     elif not any(name in os.environ for name in CLUSTERS):
         raise ValueError("coordinator is missing, and no environment variable names a cluster that JAX knows")
     try:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(coordinator, num_processes, rank, **_timeouts(timeout))
+        jax.distributed.initialize(
+            coordinator, num_processes, rank, coordinator_bind_address=listen_at, **_timeouts(timeout)
+        )
         with _stdout_to_stderr():
             allgather(np.int64(0))  # opens the connections now
     except Exception as error:
@@ -217,149 +224,3 @@ def any_and_first(flag: bool, number: int) -> tuple[bool, int]:
     """Return whether the flag is set in any process, and the number of rank 0."""
     gathered = allgather(np.array([flag, number], np.int64))
     return bool(gathered[:, 0].any()), int(gathered[0, 1])
-
-
-# --- Rendezvous -------------------------------------------------------------------------------------
-
-# JAX ends a process without an exception if another one does not connect in time. So the processes first
-# connect here, at the same address: rank 0 waits for all others, compares their settings, and sends each of
-# them the outcome.
-
-
-def wait_for_all(host: str, port: int, num_processes: int, rank: int, timeout: float) -> None:
-    """Wait until all processes have connected.
-
-    Args:
-      host: the host at which all processes can reach rank 0.
-      port: a free port of that host.
-      num_processes: the number of processes.
-      rank: the number of this process.
-      timeout: the longest time to wait, in seconds.
-
-    Raises:
-      ProcessError: in each connected process, saying which ranks are missing or connected twice, or what
-        differs.
-    """
-    own = {"rank": rank, "processes": num_processes, **{name: version(name) for name in _PACKAGES}}
-    deadline = time.monotonic() + timeout
-    where = f"{host}:{port}"
-    if rank:
-        _connect(where, (host.strip("[]"), port), own, deadline, timeout)
-    elif num_processes > 1:
-        _serve(where, port, own, deadline, timeout)
-
-
-def _connect(
-    where: str, address: tuple[str, int], own: dict[str, Any], deadline: float, timeout: float
-) -> None:
-    """Connect to rank 0, send our settings, and wait for the outcome."""
-    reason = "no process answers"
-    while time.monotonic() < deadline:
-        try:
-            with socket.create_connection(address, max(0.01, deadline - time.monotonic())) as connection:
-                # One second more, because rank 0 may have begun to wait later.
-                connection.settimeout(max(0.01, deadline + 1 - time.monotonic()))
-                connection.sendall(json.dumps(own).encode() + b"\n")
-                answer = _read_message(connection)
-        except (OSError, ValueError) as error:
-            reason = str(error)
-            time.sleep(_SECONDS_BETWEEN_TRIES)
-            continue
-        if answer.get("error"):
-            raise ProcessError(answer["error"])
-        return
-    raise ProcessError(f"rank 0 does not answer at {where} within {timeout:g} s: {reason}")
-
-
-def _serve(where: str, port: int, own: dict[str, Any], deadline: float, timeout: float) -> None:
-    """Accept the connections of all other ranks, and send them the outcome."""
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    try:
-        server = socket.create_server(("", port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        raise ProcessError(f"coordinator {where}: {error.strerror or error}") from error
-    connections: dict[int, socket.socket] = {}
-    problem, refused = "", []
-    with ExitStack() as stack:
-        stack.enter_context(server)
-        while not problem and time.monotonic() < deadline:
-            # A process that stopped may be started again.
-            connections = _still_connected(connections)
-            if len(connections) == own["processes"] - 1:
-                break
-            server.settimeout(max(0.01, min(_SECONDS_PER_CHECK, deadline - time.monotonic())))
-            try:
-                connection, _ = server.accept()
-            except OSError:  # none within this time
-                continue
-            stack.enter_context(connection)
-            try:
-                connection.settimeout(_SECONDS_PER_MESSAGE)
-                theirs = _read_message(connection)
-                rank = theirs["rank"]
-                if type(rank) is not int:
-                    raise TypeError("rank must be an integer")
-            except Exception:  # not one of our processes: whatever it sends must not stop us
-                connection.close()
-                continue
-            problem = _find_mismatch(own, theirs, rank, _still_connected(connections))
-            if problem:
-                refused.append(connection)
-            else:
-                connections[rank] = connection
-        missing = sorted(set(range(1, own["processes"])) - connections.keys())
-        if missing and not problem:
-            names = ", ".join(map(str, missing))
-            problem = f"rank {names} of {own['processes']} did not connect to {where} within {timeout:g} s"
-        for connection in (*connections.values(), *refused):
-            with suppress(OSError, ValueError):
-                connection.settimeout(_SECONDS_PER_MESSAGE)
-                connection.sendall(json.dumps({"error": problem}).encode() + b"\n")
-                # Until the other side closes: the side that closes first blocks the port for a while.
-                _read_message(connection)
-    if problem:
-        raise ProcessError(problem)
-
-
-def _still_connected(connections: dict[int, socket.socket]) -> dict[int, socket.socket]:
-    return {rank: connection for rank, connection in connections.items() if _is_connected(connection)}
-
-
-def _is_connected(connection: socket.socket) -> bool:
-    """Return whether the other side is still connected. It sends no second message."""
-    connection.setblocking(False)
-    try:
-        return connection.recv(1, socket.MSG_PEEK) != b""
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-
-
-def _find_mismatch(own: dict[str, Any], theirs: dict[str, Any], rank: int, others: Container[int]) -> str:
-    """Return what is wrong with the settings of another rank, or an empty string."""
-    if rank in others:
-        return f"rank {rank} of {own['processes']} connected twice"
-    if not 0 < rank < own["processes"]:
-        return f"rank {rank} connected, but rank 0 was started for {own['processes']} processes"
-    for name in ("processes", *_PACKAGES):
-        if own[name] != theirs.get(name):
-            return f"{name}: {own[name]} on rank 0, but {theirs.get(name)} on rank {rank}"
-    return ""
-
-
-def _read_message(connection: socket.socket) -> dict[str, Any]:
-    """Read one message, which is one line of JSON."""
-    text, deadline = b"", time.monotonic() + (connection.gettimeout() or 0)
-    while not text.endswith(b"\n"):
-        # The time limit holds for the whole message.
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        more = connection.recv(_MAX_MESSAGE_BYTES)
-        text += more
-        if not more or len(text) > _MAX_MESSAGE_BYTES:
-            raise ValueError("the connection was closed in the middle of a message")
-    message = json.loads(text)
-    if not isinstance(message, dict):
-        raise ValueError("not a message of ours")
-    return message

@@ -132,6 +132,16 @@ def to_host(array: Any) -> np.ndarray:
     return whole
 
 
+def fetch(tree: Any) -> Any:
+    """Copy every array of a tree to the host.
+
+    Raises:
+      jax.errors.JaxRuntimeError: if an array could not be computed, for example for lack of memory.
+    """
+    # Alone, `device_get` would wait for ever for an array that could not be computed (JAX 0.10.2, on CPUs).
+    return jax.device_get(jax.block_until_ready(tree))
+
+
 @partial(jax.jit, static_argnames="width")
 def _columns(array: Array, begin: Any, *, width: int) -> Array:
     return lax.dynamic_slice_in_dim(array, begin, width, axis=array.ndim - 1)

@@ -11,7 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import display, export, fold_in, lookup, merging, results, storage, topic_view
+from dcdjax.embedding import (
+    display,
+    export,
+    fold_in,
+    lookup,
+    merging,
+    results,
+    storage,
+    topic_view,
+    validation,
+)
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
@@ -77,13 +87,9 @@ class Embedding(GensimNames):
         levels = tuple(self.levels) or (Level(np.arange(W.shape[1])),)
         for level in levels:
             if len(level.groups) != W.shape[1]:
-                raise ValueError(
-                    f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}"
-                )
-        for name in _OPTIONAL:
-            value = getattr(self, name)
-            if value is not None and np.shape(value) != W.shape[:1]:
-                raise ValueError(f"{name} must have {W.shape[0]} entries, got shape {np.shape(value)}")
+                raise ValueError(f"levels: a level has {len(level.groups)} columns, but W has {W.shape[1]}")
+        optional = {name: getattr(self, name) for name in _OPTIONAL}
+        validation.check_parts(W.shape[0], **optional, record=self.record)
         checked = {"words": words, "starts": starts, "levels": levels, "W": jnp.asarray(self.W)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -119,6 +125,11 @@ class Embedding(GensimNames):
 
     def _repr_html_(self) -> str:
         return display.embedding_table(self.words, self.num_topics, self.starts, self.record)
+
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """Return the words that are phrases, such as "new york": `phrases.join` joins them in new texts."""
+        return tuple(word for word in self.words if " " in word.strip())
 
     # --- Queries ------------------------------------------------------------------------------------
 
@@ -334,8 +345,7 @@ class Embedding(GensimNames):
         """
         tensors, content = storage.load(folder)
         try:
-            if content.get("kind") != "embedding":
-                raise ValueError(f"the kind of the model is {content.get('kind')!r}, not 'embedding'")
+            validation.check_content(tensors, content)
             history = {name: tensors[name] for name in tensors if name.startswith("history.")}
             return Embedding(
                 words=tuple(content["words"]),
@@ -346,7 +356,7 @@ class Embedding(GensimNames):
                 record=content["record"],
                 **{name: tensors.get(name) for name in _OPTIONAL},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(folder)}: {error}") from error
 
     def export(
@@ -359,6 +369,8 @@ class Embedding(GensimNames):
     ) -> None:
         """Write the words and vectors for other tools.
 
+        The formats of word2vec have no blanks in words. There, the phrase "new york" becomes "new_york".
+
         Args:
           path: the file to write; a folder for "projector".
           format: "word2vec" or "word2vec-binary" for gensim's `KeyedVectors.load_word2vec_format`, "numpy"
@@ -367,9 +379,13 @@ class Embedding(GensimNames):
           scaled: write W_ik / sqrt(s_k) instead of W_ik. The dot product of two such vectors is Shat_ij.
           topics: write P(topic | word) of the topics that are shown, instead of all columns of W.
         """
+        words = self.words
+        if format in ("word2vec", "word2vec-binary"):
+            joined = {phrase: phrase.replace(" ", "_") for phrase in self.phrases}
+            words = tuple(joined.get(word, word) for word in words)
         W = self.topic_probabilities() if topics else self.W
         vectors = np.asarray(W / jnp.sqrt(lookup.topic_sizes(W))[None, :] if scaled else W)
-        export.write(path, format, self.words, vectors, word_counts=self.word_counts)
+        export.write(path, format, words, vectors, word_counts=self.word_counts)
 
     # --- Helpers ------------------------------------------------------------------------------------
 

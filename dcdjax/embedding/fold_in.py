@@ -1,5 +1,6 @@
 """Compute the row of W for a new word while all topics stay fixed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +14,9 @@ from jaxtyping import Array, Float
 from dcdjax.embedding.results import next_power_of_two
 from dcdjax.method.decomposition import on_simplex
 from dcdjax.similarity.weighting import weight_new_row
+
+# What a record of the weighting has besides its name.
+_NUMBERS = ("context_exponent", "shift", "log_sum", "frequency_exponent")
 
 
 def checked_weights(
@@ -38,6 +42,18 @@ def checked_weights(
     if not weights.any():
         raise ValueError("counts: no known word occurs near the new word more often than by chance")
     return weights
+
+
+def check_weighting(weighting: Any) -> None:
+    """Refuse a record of the weighting that `checked_weights` could not use."""
+    if not isinstance(weighting, Mapping) or not isinstance(weighting.get("weighting"), str):
+        raise ValueError(f"record: the weighting must be a mapping that names it, got {weighting!r}")
+    needed = ("context_exponent", "shift", "log_sum") if weighting["weighting"] == "ppmi" else ()
+    for name in dict.fromkeys((*needed, *weighting)):
+        value = weighting.get(name)
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if name != "weighting" and not (name in _NUMBERS and is_number):
+            raise ValueError(f"record: the weighting has {name} = {value!r}")
 
 
 def fold_in(

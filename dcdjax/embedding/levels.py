@@ -41,9 +41,13 @@ class Level:
             raise ValueError("groups must be whole numbers from 0, one for each column of W")
         if np.unique(groups).size != groups.max() + 1:
             raise ValueError(f"groups must name every topic from 0 to {groups.max()}")
-        if coherence is not None and (np.ndim(coherence) != 2 or len(coherence) != groups.max() + 1):
-            shape = np.shape(coherence)
+        if coherence is None:
+            return
+        shape = np.shape(coherence)
+        if len(shape) != 2 or shape[0] != groups.max() + 1 or not shape[1]:
             raise ValueError(f"coherence must be ({groups.max() + 1}, depth), got shape {shape}")
+        if np.asarray(coherence).dtype.kind != "f":
+            raise ValueError(f"coherence must be real numbers, got {np.asarray(coherence).dtype}")
 
     @property
     def num_topics(self) -> int:
@@ -99,9 +103,7 @@ def make_levels(
     """
     weights = emphasis(word_counts, W.shape[0])
     several = min(numbers) < W.shape[1]
-    cuts = (
-        merging.group_columns(W, weights, numbers) if several else [np.arange(W.shape[1]) for _ in numbers]
-    )
+    cuts = merging.group_columns(W, weights, numbers) if several else [np.arange(W.shape[1]) for _ in numbers]
     levels: list[Level] = []
     for groups in cuts:
         merged = merging.merged(W, groups)

@@ -1,7 +1,7 @@
 """Run lookups in batches of a few fixed shapes, and turn word indices into words."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np

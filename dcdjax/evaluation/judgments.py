@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dcdjax.util.files import name_in_os_errors
+
 
 def read_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]]:
     """Read word pairs with scores: word, word, score in each line.
@@ -84,7 +86,8 @@ def read_categories(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
     """Yield each line that is neither empty nor a comment, after its place in the file."""
-    content = Path(path).read_bytes()
+    with name_in_os_errors(path):
+        content = Path(path).read_bytes()
     try:
         text = content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -2,15 +2,13 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dcdjax.devices.layout import Layout
-from dcdjax.embedding import merging
+from dcdjax.embedding import merging, smoothing
 from dcdjax.embedding.embedding import Embedding
 from dcdjax.embedding.levels import Level, make_levels
-from dcdjax.fitting import smoothing
 from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.options import Combine
 from dcdjax.method.decomposition import on_simplex

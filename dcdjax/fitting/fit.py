@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,15 @@ from jax.typing import DTypeLike
 
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
-from dcdjax.devices.preparation import prepare_for_starts
+from dcdjax.devices.preparation import groups_for_starts, prepare_for_starts
 from dcdjax.embedding.embedding import Embedding
-from dcdjax.fitting import combination, presets, provenance, scheduler
+from dcdjax.fitting import combination, memory, presets, provenance, scheduler
 from dcdjax.fitting import inputs as inputs_of_fit
 from dcdjax.fitting.checkpoint import Checkpoint, Expected, open_checkpoint
 from dcdjax.fitting.checkpoint_files import CheckpointFolder
 from dcdjax.fitting.combination import NotConvergedWarning
 from dcdjax.fitting.inputs import Inputs
+from dcdjax.fitting.num_topics import NumTopics, choose_num_topics
 from dcdjax.fitting.options import Combine, Options, Start, check_dtype, check_options
 from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
@@ -45,7 +46,7 @@ __all__ = ["NotConvergedWarning", "fit"]
 def fit(
     source: Any,
     *,
-    num_topics: int | Sequence[int] | None = None,
+    num_topics: int | Sequence[int] | Literal["auto"] | None = None,
     key: Any = 0,
     random_state: int | None = None,
     preset: Preset = "default",
@@ -79,7 +80,8 @@ def fit(
         returns it.
       num_topics: number of topics r of each start. Pass several numbers for a consensus of coarse and fine
         topics. Default: (200, 500) for a consensus of a text, otherwise 200. A small vocabulary gets fewer:
-        at most a tenth of its words.
+        at most a tenth of its words. "auto" recommends a number, see `choose_num_topics`, and records the
+        curve behind it.
       key: a key from `jax.random.key`, or a whole number to make one from. The same key gives the same
         result. Default: 0.
       random_state: scikit-learn's name for a whole number as key.
@@ -131,6 +133,8 @@ def fit(
       CheckpointError: a ValueError, if the checkpoint belongs to another run (it names what differs) or is
         in use.
       OSError: if the checkpoint folder cannot be written to. This is checked before anything is read.
+      MemoryError: if the memory of the machine, or of a limit, is certainly too small, or if it runs out. If
+        it is only likely too small, a `memory.MemoryWarning` says so.
 
     Example:
       >>> embedding = fit(["tea cup tea", "cup tea", "sail ship", "ship sail sea"], num_topics=2, key=0)
@@ -156,17 +160,21 @@ def fit(
     seed, key = keys.as_key(key if random_state is None else random_state)
     if not checkpoint_every >= 0:
         raise ValueError(f"checkpoint_every must not be negative, got {checkpoint_every}")
+    if checkpoint is not None and not os.fspath(checkpoint):
+        raise ValueError("checkpoint must name a folder, got '' (pass '.' for the current folder)")
     if words is not None and not source_is_matrix:
         raise ValueError("words: these are counted in the corpus; to leave words out, use drop")
 
     with ExitStack() as stack:
         tell = as_progress(progress, stack)
         stack.enter_context(processes.report_lost_process())
+        stack.enter_context(memory.explain_exhaustion())
         folder = None
         if checkpoint is not None:
             folder = processes.run_on_first(lambda: stack.enter_context(CheckpointFolder(checkpoint)))
         inputs = inputs_of_fit.read(source, words, options, tell)
-        topics_of_starts, settings = _plan(inputs, options, dtype)
+        chosen = _choose_num_topics(inputs, options, key, tell)
+        topics_of_starts, settings = _plan(inputs, options, chosen, dtype)
         run = _identity(inputs, settings, key)
         where = {"devices": [device.id for device in devices], "split": split}
         processes.check_agreement({**run, "checkpoint": checkpoint is not None, **where})
@@ -182,6 +190,11 @@ def fit(
             )
             saved = open_checkpoint(folder, checkpoint_every, run, environment, expected)
         num_starts = len(topics_of_starts)
+        groups, is_split = groups_for_starts(num_starts, devices=devices, split=split)
+        memory.check(
+            len(inputs.words), inputs.S.matrix.nnz, topics_of_starts, groups,
+            itemsize=jnp.dtype(dtype).itemsize, start=options.start, combine=combine, split=is_split,
+        )  # fmt: skip
         tell("starting", 0, 2, "parts")
         layouts = prepare_for_starts(inputs.S, num_starts, dtype=dtype, devices=devices, split=split)
         stack.enter_context(sharding.override_mesh(layouts[0].mesh))
@@ -200,6 +213,8 @@ def fit(
             seconds = round(time.perf_counter() - began, 3)
             record = {**inputs.record, "settings": settings, "seed": seed, **outcome, "seconds": seconds}
             record |= _environment(layouts)
+            if chosen is not None:
+                record["num_topics_curve"] = [one._asdict() for one in chosen.curve]
             shown = presets.shown_topics(topics_of_starts, options.num_topics is not None)
             embedding = combination.make_embedding(inputs, factors, combine, shown, finished, record)
         tell("finishing", len(used) + 1, len(used) + 1, "parts")
@@ -210,11 +225,22 @@ def _silent(*_: Any) -> None:
     """Take progress and show nothing."""
 
 
-def _plan(inputs: Inputs, options: Options, dtype: Any) -> tuple[list[int], dict[str, Any]]:
+def _choose_num_topics(inputs: Inputs, options: Options, key: jax.Array, tell: Progress) -> NumTopics | None:
+    """Choose the number of topics by the passages of the corpus, if this was asked for."""
+    if options.num_topics != "auto":
+        return None
+    if processes.count() > 1:
+        raise ValueError("num_topics='auto' works in one process only: call choose_num_topics before")
+    return choose_num_topics(inputs.S, key=key, progress=tell)
+
+
+def _plan(
+    inputs: Inputs, options: Options, chosen: NumTopics | None, dtype: Any
+) -> tuple[list[int], dict[str, Any]]:
     """Return the number of topics of each start, and the settings to record."""
     num_words = len(inputs.words)
-    numbers = options.num_topics
-    if numbers is None:
+    numbers = (chosen.num_topics,) if chosen is not None else options.num_topics
+    if numbers is None or numbers == "auto":
         several = options.combine == "consensus" and inputs.S.origin is not None
         numbers = presets.num_topics(num_words, options.preset, several)
     shown = numbers[0] if len(numbers) == 1 else list(numbers)

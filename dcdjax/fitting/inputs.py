@@ -13,6 +13,7 @@ from dcdjax.fitting import presets, provenance
 from dcdjax.fitting.options import Options
 from dcdjax.similarity import Similarity
 from dcdjax.text import cooccurrence
+from dcdjax.text.blocks import CorpusError
 from dcdjax.text.cooccurrence import Counts
 from dcdjax.util.progress import Progress
 from dcdjax.util.warn import warn
@@ -71,6 +72,7 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
             corpus = provenance.of_corpus(source, tell)
             counting = {**presets.counting(options.preset), **options.counting}
             counts = cooccurrence.count(source, **counting, progress=tell)
+        _check_size(counts)
         num_pairs = counts.matrix.nnz
         tell("weighting", 0, num_pairs, "pairs")
         S = similarity.from_counts(counts, **options.weights, drop_isolated=True)
@@ -78,9 +80,16 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
     record: dict[str, Any] = {"corpus": corpus, "S": provenance.of_matrix(S.matrix, names), "settings": {}}
     if S.origin is not None:
         _warn_of_other_counting(options.preset, S.origin.counting)
-        record["corpus"] = {**corpus, "num_tokens": S.origin.num_tokens}
+        record["corpus"] = {
+            **corpus,
+            "num_tokens": S.origin.num_tokens,
+            "num_different": S.origin.num_different,
+        }
         record["settings"] = {"counting": dict(S.origin.counting)}
         record["weighting"] = dict(S.origin.weighting)
+        if S.origin.phrases:
+            listed = [list(phrase) for phrase in S.origin.phrases]
+            record["phrases"] = {"num_phrases": len(listed), "phrase_count_score": listed}
     tell("weighting", S.matrix.nnz, S.matrix.nnz, "pairs")
     return Inputs(S, names, record)
 
@@ -94,6 +103,20 @@ def _warn_of_other_counting(preset: str, counting: Mapping[str, Any]) -> None:
         shown = ", ".join(f"{name}={counting.get(name)!r}" for name in expected)
         wanted = ", ".join(f"{name}={value!r}" for name, value in expected.items())
         warn(f"preset={preset!r} counts with {wanted}, but these counts have {shown}", PresetWarning)
+
+
+def _check_size(counts: Counts) -> None:
+    """Refuse counts without two words that stand near each other, and say what is missing."""
+    words, vocabulary = counts.words, counts.vocabulary
+    if len(words) > 1 and counts.matrix.nnz:
+        return
+    known = f"{len(words)} words" if len(words) > 1 else f"one word, {words[0]!r}"
+    left_out = (vocabulary.num_different or 0) - len(words)
+    reason = f" (min_count={counts.settings.get('min_count')}, max_words and drop leave out {left_out} more)"
+    raise CorpusError(
+        "the text is too small: it needs different words that stand near each other, but has "
+        f"{known}{reason if left_out > 0 else ''}"
+    )
 
 
 def _refuse(options: Mapping[str, Any], source: str) -> None:

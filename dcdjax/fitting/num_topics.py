@@ -31,7 +31,7 @@ _MOST_WORDS, _MOST_PASSAGES = 10_000, 10_000
 LEAST_PASSAGES = 40
 # Stop if the score of so many numbers, one after the other, is below the best one.
 _PATIENCE = 3
-# The part of P(word | document) that comes from the frequencies of words alone, so that no word is impossible.
+# The part of P(word | document) that comes from the frequencies of words alone: no word is impossible.
 _BACKGROUND = 0.1
 # As in the presets for text.
 _TOL, _MAX_STEPS = 3e-2, 200
@@ -60,12 +60,10 @@ class NumTopics:
     curve: tuple[Candidate, ...]
 
     def __repr__(self) -> str:
-        lines = [f"{self.num_topics} topics are recommended", " ".join(f"{name:>10}" for name in Candidate._fields)]
-        lines += [
-            f"{one.num_topics:>10} {one.likelihood:>10.3f} {one.gain:>10.2f} {one.stability:>10.2f} {one.score:>10.2f}"
-            for one in self.curve
-        ]
-        return "\n".join(lines)
+        widths = ("d", ".3f", ".2f", ".2f", ".2f")
+        rows = [" ".join(map(lambda value, width: f"{value:>10{width}}", one, widths)) for one in self.curve]
+        heading = " ".join(f"{name:>10}" for name in Candidate._fields)
+        return "\n".join([f"{self.num_topics} topics are recommended", heading, *rows])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
@@ -80,9 +78,9 @@ def choose_num_topics(
 ) -> NumTopics:
     """Recommend a number of topics for a corpus.
 
-    The passages of the corpus are dealt to two halves. Topics are learned from each half alone, for each number.
-    More topics predict the words of the other half better. Fewer topics are more alike in both halves. The
-    score multiplies the two: the gain in likelihood, as a share of the largest gain, and the stability.
+    The passages of the corpus are dealt to two halves. For each number, topics are learned from each half
+    alone. More topics predict the words of the other half better. Fewer topics are more alike in both halves.
+    The score multiplies the two: the gain in likelihood, as a share of the largest gain, and the stability.
 
     Text has no true number of topics, and the score is often flat around its best value. Take the number as a
     first guess, and look at the topics of a few numbers.
@@ -120,7 +118,9 @@ def choose_num_topics(
     numbers = [number for number in numbers if number <= num_words // _WORDS_PER_TOPIC] or numbers[:1]
     if numbers[0] > num_words:
         raise ValueError(f"num_topics: {numbers[0]} topics, but only {num_words} words can be compared")
-    learners = [_Learner(half, k, max(numbers), frequencies.size) for half, k in zip(halves, of_learners, strict=True)]
+    learners = [
+        _Learner(half, k, max(numbers), frequencies.size) for half, k in zip(halves, of_learners, strict=True)
+    ]
     share = frequencies / frequencies.sum()
     baseline = float((share * np.log(share)).sum())
     measured: list[tuple[int, float, float]] = []
@@ -162,7 +162,9 @@ def _halves(passages: scipy.sparse.csr_array, random: np.random.Generator) -> tu
             "give a number"
         )
     chosen = random.permutation(passages.shape[0])[:_MOST_PASSAGES]
-    parts = [scipy.sparse.csr_array(passages[np.sort(chosen[first::2])], dtype=np.float64) for first in (0, 1)]
+    parts = [
+        scipy.sparse.csr_array(passages[np.sort(chosen[first::2])], dtype=np.float64) for first in (0, 1)
+    ]
     occurrences = [np.asarray(part.sum(axis=0)).ravel() for part in parts]
     # Words of both halves, at least twice in each: others say nothing of what the halves share.
     common = np.flatnonzero(np.minimum(*occurrences) >= 2)

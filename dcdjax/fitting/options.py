@@ -23,7 +23,8 @@ class Options:
 
     Attributes:
       preset: the name of the preset.
-      num_topics: numbers of topics, or None if the number of words decides.
+      num_topics: numbers of topics, "auto" if the passages of the corpus decide, or None if the number of
+        words does.
       start: the kind of start.
       restarts: restarts for each number of topics, or None for the default.
       combine: how several starts become one embedding.
@@ -35,7 +36,7 @@ class Options:
     """
 
     preset: presets.Preset
-    num_topics: tuple[int, ...] | None
+    num_topics: tuple[int, ...] | Literal["auto"] | None
     start: Start
     restarts: int | None
     combine: Combine
@@ -72,9 +73,12 @@ def check_options(
     num_topics, restarts = settings["num_topics"], settings["restarts"]
     max_steps = checks.whole("max_steps", settings["max_steps"], 1)
     restarts = None if restarts is None else checks.whole("restarts", restarts, 1)
-    num_topics = None if num_topics is None else _check_num_topics(num_topics)
+    if num_topics == "auto" and not counts_are_known:
+        raise ValueError("num_topics='auto' needs the passages of a corpus, but S was not made from counts")
+    if num_topics is not None and num_topics != "auto":
+        num_topics = _check_num_topics(num_topics)
     checks.choice("combine", combine, get_args(Combine))
-    if combine != "consensus" and len(num_topics or ()) > 1:
+    if combine != "consensus" and isinstance(num_topics, tuple) and len(num_topics) > 1:
         raise ValueError(f"combine={combine!r} needs one number of topics, got {num_topics}")
     checks.choice("start", settings["start"], get_args(Start))
     tol, smoothing = settings["tol"], settings["smoothing"]
@@ -116,7 +120,9 @@ def _check_counting(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_num_topics(num_topics: Any) -> tuple[int, ...]:
-    is_sequence = isinstance(num_topics, Sequence | np.ndarray) and not isinstance(num_topics, str)
+    if isinstance(num_topics, str):
+        raise ValueError(f"num_topics must be whole numbers or 'auto', got {num_topics!r}")
+    is_sequence = isinstance(num_topics, Sequence | np.ndarray)
     if not is_sequence or not np.ndim(num_topics):
         return (checks.whole("num_topics", num_topics, 1),)
     if not len(num_topics):

@@ -54,7 +54,9 @@ _COUNTING = {
     "default": MappingProxyType({"window": 8, "distance_weighting": "harmonic"}),
     # As many words as a paragraph or a short article has: words of one text belong together.
     "topics": MappingProxyType({"window": 100, "distance_weighting": "flat"}),
-    "paper": MappingProxyType({"window": 8, "distance_weighting": "flat"}),
+    "paper": MappingProxyType(
+        {"window": 8, "distance_weighting": "flat", "tokens": "blanks", "lowercase": False, "min_count": 1}
+    ),
 }
 _PPMI = MappingProxyType({"context_exponent": 0.75, "shift": 0.0, "frequency_exponent": 0.15})
 

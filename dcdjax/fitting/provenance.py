@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from dcdjax.text.sources import list_files
+from dcdjax.util.files import name_in_os_errors
 from dcdjax.util.progress import Progress
 
 _PIECE = 1 << 20
@@ -69,7 +70,7 @@ def _hashes(files: Sequence[Path], tell: Progress | None) -> list[str]:
     hashes, done, piece = [], 0, bytearray(_PIECE)
     for file in files:
         digest = hashlib.sha256()
-        with open(file, "rb", buffering=0) as opened:
+        with name_in_os_errors(file), open(file, "rb", buffering=0) as opened:
             while size := opened.readinto(piece):
                 digest.update(memoryview(piece)[:size])
                 done += size

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -257,7 +256,7 @@ class Worker:
         if self.next_state is not None:
             new = self.next_state
             seen = (new.num_steps, new.status, new.objective, self.layout.scale, new.history.change)
-            num_steps, status, objective, scale, change = jax.device_get(seen)
+            num_steps, status, objective, scale, change = sharding.fetch(seen)
             self.num_steps, self.status = int(num_steps), int(status)
             self.changes = change[1 : self.num_steps + 1]
             self.objective = float(objective * scale)
@@ -267,7 +266,7 @@ class Worker:
         """Return the solution so far, on the host."""
         assert self.state is not None
         solution = full_batch.finish(self.state, self.layout, step=self.solver["step"])
-        solution = jax.device_get(solution._replace(W=self.layout.from_devices(solution.W)))
+        solution = sharding.fetch(solution._replace(W=self.layout.from_devices(solution.W)))
         if self.ended:
             return solution
         return solution._replace(status=np.int32(Status.INTERRUPTED.value))
@@ -276,7 +275,7 @@ class Worker:
 def to_host(state: State, layout: Layout) -> State:
     """Bring a state to the host. Its rows are words, whatever the devices were."""
     rows = {name: layout.from_devices(getattr(state, name)) for name in ("W", "ZW")}
-    return jax.device_get(state._replace(**rows))
+    return sharding.fetch(state._replace(**rows))
 
 
 def to_devices(state: State, layout: Layout) -> State:

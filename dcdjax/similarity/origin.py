@@ -18,17 +18,21 @@ class Origin:
       word_counts: how often each word occurs in the corpus.
       margins: for each word, the sum of its row of counts.
       num_tokens: the number of tokens of the corpus.
+      num_different: the number of different words of the corpus, if known.
       passages: which words stand in the same passages, see `Counts.passages`; None if it is not known.
       counting: the options of `count`.
       weighting: the options of `from_counts`, and for PPMI "log_sum", the log of sum_j margin_j^alpha.
+      phrases: the phrases that were joined, with count and score, see `Counts.phrases`.
     """
 
     word_counts: np.ndarray
     margins: np.ndarray
     num_tokens: int
+    num_different: int | None = None
     passages: scipy.sparse.csr_array | None = None
     counting: Mapping[str, Any] = field(default_factory=dict)
     weighting: Mapping[str, Any] = field(default_factory=dict)
+    phrases: tuple[tuple[str, int, float], ...] = ()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save beside S."""
@@ -38,10 +42,13 @@ class Origin:
     def to_settings(self) -> dict[str, Any]:
         """Return what is no array, as values that JSON can hold."""
         own = {name: dict(getattr(self, name)) for name in ("counting", "weighting")}
-        return {**own, "num_tokens": self.num_tokens}
+        phrases = [list(phrase) for phrase in self.phrases]
+        return {**own, "num_tokens": self.num_tokens, "num_different": self.num_different, "phrases": phrases}
 
 
-def from_saved(arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any], num_words: int) -> Origin | None:
+def from_saved(
+    arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any], num_words: int
+) -> Origin | None:
     """Return the origin that was saved beside S, or None if there was none.
 
     Raises:
@@ -60,7 +67,11 @@ def from_saved(arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any], nu
         word_counts=word_counts,
         margins=margins,
         num_tokens=int(settings["num_tokens"]),
+        num_different=settings.get("num_different"),
         passages=matrix_files.passages_from_arrays(arrays, num_words),
         counting=dict(settings["counting"]),
         weighting=dict(settings["weighting"]),
+        phrases=tuple(
+            (str(phrase), int(count), float(score)) for phrase, count, score in settings["phrases"]
+        ),
     )

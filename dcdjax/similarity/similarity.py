@@ -172,9 +172,11 @@ def from_counts(
         word_counts=counts.vocabulary.counts[S.kept],
         margins=margins[S.kept],
         num_tokens=int(counts.vocabulary.num_tokens),
+        num_different=counts.vocabulary.num_different,
         passages=None if counts.passages is None else counts.passages[:, S.kept],
         counting=counts.settings,
         weighting={"weighting": weighting, **ppmi, "log_sum": log_sum},
+        phrases=tuple(tuple(phrase) for phrase in counts.phrases),
     )
     return replace(S, origin=source)
 

@@ -174,9 +174,9 @@ def weight_new_row(
     margins: np.ndarray,
     weighting: str,
     *,
-    context_exponent: float,
-    shift: float,
-    log_sum: float,
+    context_exponent: float = 1.0,
+    shift: float = 0.0,
+    log_sum: float = 0.0,
     frequency_exponent: float = 0.0,
 ) -> np.ndarray:
     """Weight the row of a new word by the weighting of a fitted model.
@@ -185,7 +185,7 @@ def weight_new_row(
       counts: how often the new word stands near some known words. Their sum is the new word's margin.
       margins: margins of these known words. The new word does not change them.
       weighting: "ppmi", "counts" or "degree".
-      context_exponent: exponent of the model.
+      context_exponent: exponent of the model, for "ppmi", like the next three.
       shift: shift of the model.
       log_sum: log of the sum over all words of margin^context_exponent.
       frequency_exponent: exponent of the model.

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dcdjax.util.files import name_in_os_errors
+
 # Size of a block. It is large enough that a block has far fewer distinct words than tokens, and small enough
 # that every core gets one and that the blocks in work take little memory.
 BLOCK_BYTES = 8 << 20
@@ -132,11 +134,11 @@ def encode_utf8(text: str, name: str) -> bytes:
 def _chunks(file: Any, name: str, counter: ByteCounter) -> Iterator[bytes]:
     """Yield uncompressed bytes, a full block at a time. Gzip is recognized by its first bytes."""
     try:
-        start = _read_fully(file, BLOCK_BYTES)
+        start = _read_named(file, name)
         if isinstance(start, str):
             while start:
                 yield encode_utf8(start, name)
-                start = _read_fully(file, BLOCK_BYTES)
+                start = _read_named(file, name)
             return
     except UnicodeDecodeError as error:  # a file that was opened as text
         raise CorpusError(f"{name}: {error}") from None
@@ -144,13 +146,18 @@ def _chunks(file: Any, name: str, counter: ByteCounter) -> Iterator[bytes]:
     plain = gzip.GzipFile(fileobj=counted) if start.startswith(_GZIP_MAGIC) else counted
     size = 0
     try:
-        while chunk := _read_fully(plain, BLOCK_BYTES):
+        while chunk := _read_named(plain, name):
             size += len(chunk)
             yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise CorpusError(
             f"{name}: not a whole gzip file, from byte {size} of the text on: {error}"
         ) from None
+
+
+def _read_named(file: Any, name: str) -> Any:
+    with name_in_os_errors(name):
+        return _read_fully(file, BLOCK_BYTES)
 
 
 def _read_fully(file: Any, size: int) -> Any:

@@ -12,13 +12,15 @@ from typing import Any, Literal
 from dcdjax.text import blocks, tables
 from dcdjax.text.blocks import ByteCounter, CorpusError, Text, blocks_of_file, blocks_of_string, encode_utf8
 
-Documents = Literal["line", "file", "corpus"]
+Documents = Literal["auto", "line", "paragraph", "file", "corpus"]
 
 # Bytes of a Python string in addition to its characters.
 _BYTES_PER_OBJECT = 64
 # Only the first strings of an iterable are checked for file names. A caller who passes names instead of paths
 # does so from the first item on.
 _NUM_CHECKED = 16
+# Characters of a word that an error shows.
+_LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,19 @@ class TokenLists:
 
 
 def read_texts(
-    source: Any, documents: Documents, text: str | Sequence[str] | None = None
+    source: Any,
+    documents: Documents,
+    text: str | Sequence[str] | None = None,
+    *,
+    blanks_in_tokens: bool = True,
 ) -> Iterator[Text | TokenLists]:
     """Yield the texts of a source in order. See `tokens.read` for possible sources.
+
+    Args:
+      source: the source.
+      documents: what a document is.
+      text: columns of a table.
+      blanks_in_tokens: whether the tokens of lists may have blanks.
 
     Raises:
       CorpusError, FileNotFoundError, TypeError: the message names the file or item, and the byte or line.
@@ -67,7 +79,7 @@ def read_texts(
             f"got {type(source).__name__}"
         )
     else:
-        yield from _from_items(source, begins)
+        yield from _from_items(source, begins, blanks_in_tokens=blanks_in_tokens)
 
 
 def list_files(source: Any) -> list[Path] | None:
@@ -80,7 +92,11 @@ def list_files(source: Any) -> list[Path] | None:
 
 
 def _from_items(
-    source: Iterable[Any], begins: tuple[int, ...], *, file_names: bool = True
+    source: Iterable[Any],
+    begins: tuple[int, ...],
+    *,
+    file_names: bool = True,
+    blanks_in_tokens: bool = True,
 ) -> Iterator[Text | TokenLists]:
     """Collect strings and token lists in blocks, and read paths and open files one by one.
 
@@ -130,7 +146,8 @@ def _from_items(
         else:
             if strings or size >= blocks.BLOCK_BYTES:
                 yield from collected()
-            lists.append(_token_list(item, name))
+            tokens = _token_list(item, name)
+            lists.append(tokens if blanks_in_tokens else _without_blanks(tokens, name))
             size += _BYTES_PER_OBJECT + sum(len(token) + _BYTES_PER_OBJECT for token in lists[-1])
     yield from collected()
 
@@ -151,6 +168,22 @@ def _token_list(item: Any, name: str) -> list[str]:
             f"{name} must be a string, a list of tokens, a path or an open file, got {type(item).__name__}"
         )
     return checked_tokens(item, name)
+
+
+def _without_blanks(tokens: list[str], name: str) -> list[str]:
+    """Leave out tokens that are nothing but blanks. Refuse those with blanks in them, which are texts."""
+    joined = "".join(tokens)
+    if joined.split(None, 1) == [joined] or not tokens:
+        return tokens
+    kept = [token for token in tokens if not token.isspace()]
+    for token in kept:
+        if token.split(None, 1) != [token]:
+            shown = token if len(token) < _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}..."
+            raise CorpusError(
+                f"{name} is a list of words, but the word {shown!r} has blanks in it. Pass texts as strings, "
+                'not in lists or tuples. For words with blanks, such as "new york", pass tokens="blanks"'
+            )
+    return kept
 
 
 def checked_tokens(tokens: Any, name: str) -> list[str]:

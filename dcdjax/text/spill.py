@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from dcdjax.util.files import name_in_os_errors
 from dcdjax.util.parallel import num_workers
 
 # DuckDB recommends this much for each thread that aggregates.
@@ -30,6 +31,10 @@ class SpillArray:
 
     def append(self, part: np.ndarray) -> None:
         """Append entries."""
+        with name_in_os_errors(tempfile.gettempdir()):  # the file has no name
+            self._append(part)
+
+    def _append(self, part: np.ndarray) -> None:
         end = self.size + part.size
         if self._file is None and end * self._buffer.itemsize > self._limit:
             self._file = tempfile.TemporaryFile(prefix="dcdjax-")  # noqa: SIM115, it outlives this function
@@ -54,7 +59,8 @@ class SpillArray:
         if self._file is None:
             self._buffer.resize(self.size, refcheck=False)
             return self._buffer
-        self._file.flush()
+        with name_in_os_errors(tempfile.gettempdir()):
+            self._file.flush()
         # The mapping keeps the file alive, which has no name.
         mapped = np.memmap(self._file, self._buffer.dtype, mode="r+", shape=(self.size,))
         self._file.close()
@@ -80,7 +86,8 @@ class SpillDatabase:
             self._writers[name] = pyarrow.parquet.ParquetWriter(
                 path, table.schema, compression="lz4", use_dictionary=False
             )
-        self._writers[name].write_table(table)
+        with name_in_os_errors(self._folder):
+            self._writers[name].write_table(table)
 
     def query(self, sql: str, *, memory: int, rows_at_once: int = 1 << 17) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query in batches.
@@ -114,6 +121,8 @@ class SpillDatabase:
             raise KeyboardInterrupt from error  # DuckDB has another name for Ctrl-C
         except duckdb.OutOfMemoryException as error:
             raise MemoryError(f"{memory} bytes are too few to add up what did not fit: {error}") from error
+        except duckdb.IOException as error:
+            raise OSError(f"{self._folder}: {error}") from error
         with pyarrow.parquet.ParquetFile(self._folder / "result.parquet") as file:
             yield from file.iter_batches(rows_at_once)
 

@@ -7,12 +7,14 @@ import gzip
 import json
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dcdjax.text.blocks import CorpusError
+from dcdjax.util.files import name_in_os_errors
 from dcdjax.util.warn import warn
 
 # Readers by the ending of a file, which may be followed by one of _COMPRESSED.
@@ -158,7 +160,7 @@ def _values(column: Any) -> Iterable[Any]:
 def _read_json_lines(file: Path, text: str | Sequence[str] | None) -> Iterator[list[Any]]:
     wanted: list[str] | None = None
     with gzip.open(file) if file.suffix.lower() == ".gz" else open(file, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in _numbered(lines, file):
             if line.isspace():
                 continue
             try:
@@ -170,6 +172,16 @@ def _read_json_lines(file: Path, text: str | Sequence[str] | None) -> Iterator[l
             if wanted is None:  # later rows may leave out columns, the first one tells their names
                 wanted = _chosen(text, list(row), str(file))
             yield [row.get(name) for name in wanted]
+
+
+def _numbered(lines: Iterable[bytes], file: Path) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    try:
+        with name_in_os_errors(file):
+            for number, line in enumerate(lines, start=1):
+                yield number, line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise CorpusError(f"{file}: not a whole gzip file, from line {number + 1} on: {error}") from None
 
 
 def _read_delimited(file: Path, text: str | Sequence[str] | None) -> Iterator[tuple[Any, ...]]:
@@ -203,5 +215,8 @@ def _read_parquet(file: Path, text: str | Sequence[str] | None) -> Iterator[tupl
             wanted = _chosen(text, opened.schema_arrow.names, str(file))
             for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=wanted):
                 yield from zip(*(batch.column(name).to_pylist() for name in wanted), strict=True)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not Arrow's
+            error.filename = error.filename or os.fspath(file)
+            raise
         raise CorpusError(f"{file}: {error}") from None

@@ -43,15 +43,20 @@ _FOREIGN = {
     for foreign in others.split()
 }
 
+# The largest number that NumPy's and JAX's integers hold.
+_MOST = 2**63 - 1
+
 
 def whole(name: str, value: Any, least: int) -> int:
-    """Return a whole number of at least `least`."""
+    """Return a whole number of at least `least` that fits into 64 bits."""
     try:
         value = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number, got {value!r}") from None
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value > _MOST:
+        raise ValueError(f"{name} must be at most {_MOST}, got a number of {value.bit_length()} bits")
     return value
 
 

@@ -64,7 +64,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         error.filename = given  # the user knows no other
         raise
     try:
-        with file:
+        with name_in_os_errors(given), file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -72,6 +72,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def name_in_os_errors(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Add the name of a file to errors of the system that have none, as those of reading and writing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(name)
         raise
 
 

@@ -69,7 +69,7 @@ def _refuse_values(name: str, S: Any) -> None:
         row, column = S.row[first], S.col[first]
     raise ValueError(
         f"{name}[{first}] = {S.data[first]} at ({row}, {column}) is not a finite, nonnegative number "
-        f"({num_bad} such in all)"
+        f"({num_bad} in total)"
     )
 
 

@@ -104,7 +104,8 @@ def passages_to_arrays(passages: scipy.sparse.csr_array | None) -> dict[str, np.
     """Return the arrays of a matrix of passages and words, to save them beside a matrix of words."""
     if passages is None:
         return {}
-    return dict(zip(_PASSAGE_NAMES, (passages.indices.astype(np.int32), passages.indptr.astype(np.int32))))
+    arrays = passages.indices.astype(np.int32), passages.indptr.astype(np.int32)
+    return dict(zip(_PASSAGE_NAMES, arrays, strict=True))
 
 
 def passages_from_arrays(arrays: Mapping[str, np.ndarray], num_words: int) -> scipy.sparse.csr_array | None:

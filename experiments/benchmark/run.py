@@ -21,6 +21,8 @@ import scipy.sparse
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
+# The words of the corpora stand between blanks.
+AS_IT_IS: Any = {"tokens": "blanks", "min_count": 1}
 TEXTS = {"WikiText-2": "wikitext-2/train.txt.gz", "Wikipedia, 100 MB": "wikipedia/enwiki-2015-100m.txt.gz"}
 # How each way over S is asked for: the pieces it is cut into, the devices, the native kernel.
 WAYS = {
@@ -193,7 +195,14 @@ def whole(job: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     began = time.perf_counter()
     embedding = dcdjax.fit(
-        path, num_topics=200, window=8, max_words=20_000, key=0, restarts=job["restarts"], progress=False
+        path,
+        num_topics=200,
+        window=8,
+        max_words=20_000,
+        key=0,
+        restarts=job["restarts"],
+        progress=False,
+        **AS_IT_IS,
     )
     return {"seconds": time.perf_counter() - began, "steps": embedding.record["num_steps"]}
 
@@ -221,7 +230,9 @@ def counted(name: str, folder: str) -> str:
     """Make S from a text and save it for the processes."""
     from dcdjax import count, similarity
 
-    S = similarity.from_counts(count(DATA / TEXTS[name], window=8, max_words=20_000), weighting="ppmi").matrix
+    S = similarity.from_counts(
+        count(DATA / TEXTS[name], window=8, max_words=20_000, **AS_IT_IS), weighting="ppmi"
+    ).matrix
     path = str(Path(folder) / f"{len(name)}.npz")
     scipy.sparse.save_npz(path, S, compressed=False)
     return path

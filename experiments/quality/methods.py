@@ -16,6 +16,8 @@ from dcdjax.evaluation.scores import Vectors
 from dcdjax.similarity import weighting
 
 DATA = Path(os.environ.get("DCDJAX_DATA") or Path(__file__).parents[3] / "shared" / "data")
+# The words of the corpora stand between blanks.
+AS_IT_IS: Any = {"tokens": "blanks", "min_count": 1}
 CORPORA = {
     "WikiText-2": DATA / "wikitext-2" / "train.txt.gz",
     "Wikipedia 100 MB": DATA / "wikipedia" / "enwiki-2015-100m.txt.gz",
@@ -36,7 +38,7 @@ class Learned(NamedTuple):
 
 
 def counted(corpus: str, **options: Any) -> dcdjax.cooccurrence.Counts:
-    return dcdjax.count(CORPORA[corpus], window=WINDOW, max_words=MAX_WORDS, **options)
+    return dcdjax.count(CORPORA[corpus], window=WINDOW, max_words=MAX_WORDS, **AS_IT_IS, **options)
 
 
 # --- dcdjax -----------------------------------------------------------------------------------------
@@ -44,7 +46,7 @@ def counted(corpus: str, **options: Any) -> dcdjax.cooccurrence.Counts:
 
 def dcd(corpus: str, reduce_to: int | None = None, **options: Any) -> Learned:
     embedding = dcdjax.fit(
-        CORPORA[corpus], max_words=MAX_WORDS, window=WINDOW, key=SEED, progress=False, **options
+        CORPORA[corpus], max_words=MAX_WORDS, window=WINDOW, key=SEED, progress=False, **AS_IT_IS, **options
     )
     record = embedding.record
     details = {name: record[name] for name in ("objective", "num_steps", "status")}

@@ -22,7 +22,7 @@ from run import DICTIONARIES, HERE, dictionary_pairs  # pyright: ignore[reportAt
 import dcdjax
 from dcdjax import evaluation, similarity
 from dcdjax.devices import layout, sweeps
-from dcdjax.fitting import smoothing
+from dcdjax.embedding import smoothing
 from dcdjax.method import decomposition
 from dcdjax.starts import initialize, spectrum
 
@@ -100,7 +100,9 @@ def main() -> None:
             how = json.dumps(counting)
             if how not in cache:
                 cache[how] = dcdjax.count(
-                    CORPORA[corpus], **{"window": methods.WINDOW, "max_words": methods.MAX_WORDS, **counting}
+                    CORPORA[corpus],
+                    **methods.AS_IT_IS,
+                    **{"window": methods.WINDOW, "max_words": methods.MAX_WORDS, **counting},
                 )
             began = time.perf_counter()
             if "prior" in changed:

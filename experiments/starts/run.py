@@ -26,6 +26,8 @@ from dcdjax.starts import initialize, kmeans, spectrum
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
+# The words of the corpora stand between blanks.
+AS_IT_IS: Any = {"tokens": "blanks", "min_count": 1}
 TEXTS = {"WikiText-2": "wikitext-2/train.txt.gz", "Wikipedia, 100 MB": "wikipedia/enwiki-2015-100m.txt.gz"}
 NUM_TOPICS = 200
 AFTER = (0, 5, 10, 20, 40)
@@ -127,7 +129,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # what has not converged
     curves, variants, scores = [], [], []
     for name, file in list(TEXTS.items())[: 1 if chosen.quick else None]:
-        flat = dcdjax.count(DATA / file, window=8, max_words=20_000)
+        flat = dcdjax.count(DATA / file, window=8, max_words=20_000, **AS_IT_IS)
         S = similarity.from_counts(flat, weighting="ppmi")
         curves += measured(name, S, [0] if chosen.quick else [0, 1, 2])
         if name == "WikiText-2" and not chosen.quick:
@@ -138,7 +140,9 @@ def main() -> None:
                 )
                 variants.append({"variant": variant, "objective": objective.round(3).tolist()})
                 print(variants[-1], flush=True)
-        counts = dcdjax.count(DATA / file, window=8, max_words=20_000, distance_weighting="linear")
+        counts = dcdjax.count(
+            DATA / file, window=8, max_words=20_000, distance_weighting="linear", **AS_IT_IS
+        )
         scores += judged(name, counts)
     if chosen.quick:
         return

@@ -22,6 +22,8 @@ sys.path.insert(0, str(HERE.parent / "scale"))
 import zipf  # pyright: ignore[reportMissingImports], of the folder beside this one
 
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
+# The words of the corpora stand between blanks.
+AS_IT_IS: dict[str, Any] = {"tokens": "blanks", "min_count": 1}
 NUM_TOPICS = 200
 # Colors of Okabe and Ito, which the color-blind tell apart.
 METHODS = {
@@ -35,7 +37,7 @@ METHODS = {
 
 def wikipedia(quick):
     path = DATA / "wikipedia" / "enwiki-2015-100m.txt.gz"
-    counts = dcdjax.count(path, max_words=2000 if quick else 20_000, window=8, documents="file")
+    counts = dcdjax.count(path, max_words=2000 if quick else 20_000, window=8, documents="file", **AS_IT_IS)
     return dcdjax.similarity.from_counts(counts, weighting="ppmi", drop_isolated=True)
 
 

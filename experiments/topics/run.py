@@ -22,6 +22,8 @@ from dcdjax.starts import initialize
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
+# The words of the corpora stand between blanks.
+AS_IT_IS: Any = {"tokens": "blanks", "min_count": 1}
 INSIDE = 4.0  # counts of a pair in a group, on average
 GROUPS = {"4 of 30": (30,) * 4, "8 of 10 to 20": (10, 12, 14, 14, 16, 16, 18, 20)}
 RATIOS = (10, 5, 3, 2)
@@ -67,7 +69,7 @@ def annealed(case: tuple[str, float, int]) -> dict[str, list[float]]:
 
 
 def of_text(max_words: int, num_topics: int, max_steps: int) -> list[dict[str, Any]]:
-    counts = dcdjax.count(DATA / "wikitext-2/train.txt.gz", window=8, max_words=max_words)
+    counts = dcdjax.count(DATA / "wikitext-2/train.txt.gz", window=8, max_words=max_words, **AS_IT_IS)
     table = []
     for weighting, factors in {"counts": (0.001, 0.01, 0.1), "ppmi": (0.1, 1.0)}.items():
         S = similarity.from_counts(counts, weighting=weighting)

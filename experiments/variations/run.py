@@ -30,6 +30,7 @@ CONCENTRATIONS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 5.0, (5.0, 1.0))
 def problems(max_words):
     """Return, for each weighting, S of the training text, and (indices, values) of the held-out text."""
     given = {"window": 8, "distance_weighting": "harmonic", "drop": ["<unk>"]}
+    given |= {"tokens": "blanks", "min_count": 1}  # they are words already
     seen = dcdjax.count(DATA / "wikitext-2" / "train.txt.gz", max_words=max_words, **given)
     unseen = dcdjax.count(DATA / "wikitext-2" / "valid.txt.gz", max_words=None, **given)
     number = {word: n for n, word in enumerate(unseen.words)}

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -86,6 +87,28 @@ def test_fit_takes_every_option(folder, corpus, capsys, monkeypatch):
     assert settings["start"] == "random"
 
 
+def test_fit_joins_phrases_and_drops_lists_of_words(folder, capsys):
+    text = folder / "york.txt"
+    text.write_text("the tea in New York\nship of new york sail\nand new tea\n" * 12)
+    mine = folder / "mine.txt"
+    mine.write_text("sail  # and so on\n")
+    options = ["--topics", 2, "--restarts", 1, "--lowercase", "--phrases", "--quiet"]
+    lists = ["--drop", "tea", "--drop-list", "english", "--drop-list", mine]
+    printed = called(capsys, "fit", text, "-o", folder / "york", *options, *lists)
+    assert printed.startswith("2 words, 1 of them phrases, ")
+    embedding = Embedding.load(folder / "york")
+    assert set(embedding.words) == {"new york", "ship"}
+    counting = embedding.record["settings"]["counting"]
+    assert (counting["phrases"], counting["drop"]) == (True, ["tea"])
+    assert [(one["name"], one["num_words"]) for one in counting["drop_lists"]] == [
+        ("english", 174),
+        ("mine.txt", 1),
+    ]
+    assert "ship" in called(capsys, "neighbors", folder / "york", "new york")
+    code = main.main(["fit", str(text), "-o", str(folder / "no"), "--drop-list", "klingon"])
+    assert (code, "no list of stop words 'klingon'" in capsys.readouterr().err) == (2, True)
+
+
 def test_fit_takes_presets_and_reduces(folder, corpus, capsys):
     text = called(capsys, "fit", corpus, "-o", folder / "paper", "--preset", "paper", "--topics", 2,
                   "--quiet", "--max-steps", 3, "--json")  # fmt: skip
@@ -109,6 +132,51 @@ def test_fit_takes_several_numbers_of_topics(folder, corpus, capsys):
     with pytest.raises(SystemExit, match="2"):
         main.main(["fit", str(corpus), "-o", str(folder / "several"), "--topics", "2,x"])
     assert "--topics: invalid number of topics value: '2,x'" in capsys.readouterr().err
+
+
+def test_fit_tells_how_the_text_was_read(folder, capsys):
+    quick = ("--topics", 2, "--restarts", 1, "--quiet", "--max-steps", 2)
+    text = "\n\n".join(textwrap.fill(". ".join(sentences(seed, 8)).capitalize(), 50) for seed in range(9))
+    path = folder / "book.txt"
+    path.write_text(f"{text}\n\nThe King's 2nd hat.")
+    assert main.main(["fit", str(path), "-o", str(folder / "book"), *map(str, quick)]) == 0
+    printed = capsys.readouterr()
+    read = "363 words, 21 different; documents are paragraphs of hard-wrapped lines\n"
+    assert printed.out.startswith(read)
+    assert re.match(r'dcdjax fit: warning: \S+book.txt: the lines are .*, pass --documents "', printed.err)
+    assert "king" in Embedding.load(folder / "book").words
+    options = ("--documents", "line", "--no-lowercase", "--min-count", 2)
+    text = called(capsys, "fit", path, "-o", folder / "book", *quick, *options)
+    assert text.startswith("363 words, 27 different, left out if they occur less than 2 times; a line is a ")
+    text = called(capsys, "fit", path, "-o", folder / "book", *quick, "--tokens", "blanks", "--documents",
+                  "paragraph")  # fmt: skip
+    assert "hat." in Embedding.load(folder / "book").words
+
+
+def test_fit_takes_a_tokenizer(folder, corpus, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (folder / "own_words.py").write_text("def halves(line):\n    return [*line.lower().split(), '.', '1']\n")
+    quick = ("--topics", 2, "--restarts", 1, "--quiet", "--max-steps", 2)
+    fit = ("fit", corpus, "-o", folder / "own", *quick, "--tokenizer")
+    called(capsys, *fit, "own_words:halves")
+    assert {".", "1", "butter"} <= set(Embedding.load(folder / "own").words)
+    called(capsys, *fit, "own_words:halves", "--tokens", "words")
+    embedding = Embedding.load(folder / "own")
+    assert not {".", "1"} & set(embedding.words)
+    assert embedding.record["settings"]["counting"]["tokenizer"] == "halves"
+    for name, said in {
+        "own_words": "--tokenizer own_words: must be MODULE:FUNCTION, such as jieba:lcut",
+        "no_such_module:f": "cannot import no_such_module: No module named 'no_such_module'",
+        "own_words:halfs": "own_words has no halfs; did you mean halves?",
+        "os:path": "it is not a function but module",
+        "collections:Counter": "it is not a function but",
+    }.items():
+        assert said in called(capsys, *fit, name, code=2)
+    (folder / "chinese.txt").write_text("自然语言处理是人工智能的一个重要方向\n" * 9)
+    said = called(capsys, "fit", folder / "chinese.txt", "-o", folder / "own", code=2)
+    assert "chinese.txt: Chinese has no blanks between words: " in said
+    assert "--tokenizer jieba:lcut --tokens words" in said
 
 
 def test_fit_takes_a_matrix(folder, capsys):

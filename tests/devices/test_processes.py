@@ -1,5 +1,7 @@
 """Several processes as one: they meet or say who is missing, agree, and learn what one alone would."""
 
+import contextlib
+import hmac
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from importlib.metadata import version
 from typing import Any
 
@@ -20,6 +23,7 @@ import dcdjax
 from dcdjax import similarity
 from dcdjax.devices import processes
 from dcdjax.devices.processes import ProcessError
+from dcdjax.devices.rendezvous import StrangerWarning
 from dcdjax.fitting import fit as fitting
 
 
@@ -32,14 +36,14 @@ def free_port():
 # --- Meeting ----------------------------------------------------------------------------------------
 
 
-def met(*calls, port=None, timeout=10.0):
+def met(*calls, port=None, timeout=10.0, token=""):
     """What each of some processes, here threads, is told: (num_processes, rank) each."""
     port = port or free_port()
     outcomes: list[Any] = [None] * len(calls)
 
     def call(number, num_processes, rank):
         try:
-            processes.wait_for_all("127.0.0.1", port, num_processes, rank, timeout)
+            processes.wait_for_all("127.0.0.1", port, num_processes, rank, timeout, token)
         except ProcessError as error:
             outcomes[number] = str(error)
 
@@ -50,6 +54,23 @@ def met(*calls, port=None, timeout=10.0):
         thread.join(60)
         assert not thread.is_alive()
     return outcomes
+
+
+def connected(port):
+    """A connection to rank 0, once it listens."""
+    for _ in range(500):
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), 10)
+        time.sleep(0.02)
+    raise AssertionError("rank 0 does not listen")
+
+
+def greeting(line, token="", **settings):
+    """What a process with these settings says to rank 0, which has sent its challenge."""
+    challenge = line.makefile("rb").readline().strip()
+    versions = {name: version(name) for name in ("dcdjax", "jax", "jaxlib")}
+    text = json.dumps({"processes": 2, **versions, "challenge": "ours", **settings}).encode()
+    return hmac.digest(token.encode(), challenge + b" " + text, "sha256").hex().encode() + b" " + text + b"\n"
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
@@ -85,100 +106,113 @@ def test_who_is_wrong(calls, said):
     assert met(*calls) == [said] * len(calls)
 
 
-def test_another_version(monkeypatch):
+def test_another_version():
     port, outcome = free_port(), []
-
-    def first():
-        with pytest.raises(ProcessError) as raised:
-            processes.wait_for_all("127.0.0.1", port, 2, 0, 10.0)
-        outcome.append(str(raised.value))
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port)) as line:
-                line.sendall(json.dumps({"rank": 1, "processes": 2, "dcdjax": "0.0.1"}).encode() + b"\n")
-                answer = json.loads(line.recv(4096))
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-    thread.join(20)
-    assert outcome == [answer["error"]]
-    assert answer["error"].startswith("dcdjax: ")
-    assert answer["error"].endswith(", but 0.0.1 on rank 1")
+    first = threading.Thread(target=lambda: outcome.extend(met((2, 0), port=port)))
+    first.start()
+    with connected(port) as line:
+        line.sendall(greeting(line, rank=1, dcdjax="0.0.1\x1b[2J"))
+        code, _, text = line.makefile("rb").readline().strip().partition(b" ")
+    first.join(20)
+    assert hmac.digest(b"", b"ours " + text, "sha256").hex().encode() == code
+    assert outcome == [json.loads(text)["error"]]
+    # What another process says cannot move the cursor.
+    assert outcome[0].startswith("dcdjax: ")
+    assert outcome[0].endswith(r", but 0.0.1\x1b[2J on rank 1")
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"x" * 9000, b"", b'{"rank": Infinity}\n', b"[" * 4000],
-)
-def test_strangers_are_not_heard(noise):
+def overheard(*noises, token="", held=()):
+    """What two processes are told if strangers connect first, who say this, or nothing and stay."""
+    port, outcomes = free_port(), []
+    first = threading.Thread(target=lambda: outcomes.extend(met((2, 0), port=port, token=token)))
+    first.start()
+    with contextlib.ExitStack() as stack:
+        for _ in held:
+            stack.enter_context(connected(port))
+        for noise in noises:
+            with connected(port) as line:
+                line.sendall(noise(line) if callable(noise) else noise)
+                line.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):
+                    while line.recv(4096):  # until rank 0 has dropped it
+                        pass
+        began = time.monotonic()
+        outcomes += met((2, 1), port=port, token=token)
+        first.join(20)
+    return outcomes, time.monotonic() - began
+
+
+@pytest.mark.filterwarnings("ignore::dcdjax.devices.rendezvous.StrangerWarning")
+def test_strangers_are_not_heard():
+    noises = [
+        b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"x" * 9000, b"", b'{"rank": 9}\n', b"[" * 4000 + b"\n",
+        lambda line: greeting(line, rank=9),
+        lambda line: greeting(line, token="another", rank=1),
+    ]  # fmt: skip
+    assert overheard(*noises, token="ours")[0] == [None, None]
+    no_settings = [
+        lambda line: greeting(line, rank=float("inf")),
+        lambda line: greeting(line, rank=1, challenge=5),
+        lambda line: greeting(line, rank=1, x="x" * 5000),
+    ]
+    assert overheard(*no_settings)[0] == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore::dcdjax.devices.rendezvous.StrangerWarning")
+def test_strangers_who_say_nothing_do_not_take_the_time():
+    outcomes, seconds = overheard(held=range(150))
+    assert outcomes == [None, None]
+    assert seconds < 5
+
+
+def test_of_strangers_one_line_is_said():
+    with pytest.warns(
+        StrangerWarning, match=r"^a connection from 127.0.0.1 to .* was dropped: .*TOKEN"
+    ) as said:
+        overheard(*[b"\x1b[2J nonsense\n"] * 3)
+    assert len(said) == 1
+    assert "\x1b" not in str(said[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert overheard(b"nonsense\n")[0] == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore::dcdjax.devices.rendezvous.StrangerWarning")
+def test_another_token():
+    port, said = free_port(), []
+    first = threading.Thread(target=lambda: said.extend(met((2, 0), port=port, timeout=1.0, token="ours")))
+    first.start()
+    said += met((2, 1), port=port, timeout=1.0, token="theirs")
+    first.join()
+    assert sorted(text.partition(":")[0] for text in said) == [
+        "rank 0 does not answer at 127.0.0.1", "rank 1 of 2 did not connect to 127.0.0.1"
+    ]  # fmt: skip
+    assert any("it does not have our DCDJAX_TOKEN" in text for text in said)
+
+
+def test_only_the_address_of_the_coordinator_listens():
     port = free_port()
-
-    def stranger():
-        for _ in range(100):
-            try:
-                with socket.create_connection(("127.0.0.1", port), 1) as line:
-                    line.sendall(noise)
-                return
-            except OSError:
-                time.sleep(0.02)
-
-    thread = threading.Thread(target=stranger)
-    thread.start()
-    outcomes = []
-    late = threading.Timer(0.5, lambda: outcomes.extend(met((2, 1), port=port)))
-    late.start()
-    outcomes += met((2, 0), port=port)
-    late.join()
-    thread.join()
-    assert outcomes == [None, None]
-
-
-def test_a_stranger_who_says_nothing_does_not_take_the_time():
-    port, silent = free_port(), []
-
-    def stranger():
-        while not silent:
-            try:
-                silent.append(socket.create_connection(("127.0.0.1", port), 1))
-            except OSError:
-                time.sleep(0.02)
-
-    thread = threading.Thread(target=stranger)
-    thread.start()
-    outcomes = []
-    late = threading.Timer(0.5, lambda: outcomes.extend(met((2, 1), port=port, timeout=20.0)))
-    late.start()
-    outcomes += met((2, 0), port=port, timeout=20.0)
-    late.join()
-    thread.join()
-    silent[0].close()
-    assert outcomes == [None, None]
+    first = threading.Thread(target=lambda: met((2, 0), port=port, timeout=1.0))
+    first.start()
+    with connected(port), pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", port), 5)
+    first.join()
 
 
 def test_who_has_given_up_may_come_again():
     port, outcomes = free_port(), []
     first = threading.Thread(target=lambda: outcomes.extend(met((3, 0), port=port, timeout=30.0)))
     first.start()
-    while True:
-        try:
-            gone = socket.create_connection(("127.0.0.1", port), 5)
-            break
-        except OSError:
-            time.sleep(0.02)
-    versions = {name: version(name) for name in ("dcdjax", "jax", "jaxlib")}
-    gone.sendall(json.dumps({"rank": 1, "processes": 3, **versions}).encode() + b"\n")
-    time.sleep(0.2)
-    gone.close()
+    with connected(port) as gone:
+        gone.sendall(greeting(gone, rank=1, processes=3))
+        time.sleep(0.2)
     outcomes += met((3, 1), (3, 2), port=port, timeout=30.0)
     first.join()
     assert outcomes == [None] * 3
 
 
 def test_a_port_in_use():
-    with socket.create_server(("", 0)) as server:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         (said,) = met((2, 0), port=port)
     assert said.startswith(f"coordinator 127.0.0.1:{port}: ")
@@ -202,6 +236,13 @@ def test_wrong_arguments(given, said, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=said):
         processes.join(*given)
+    monkeypatch.delenv(processes.TOKEN, raising=False)
+    with pytest.raises(
+        ValueError, match=f"variable {processes.TOKEN} is missing: others can reach .* 192.0.2.1:1"
+    ):
+        processes.join("192.0.2.1:1", 2, 1)
+    with pytest.raises(ValueError, match="must be the address of one network, got '0\\.0\\.0\\.0', which"):
+        processes.join("0.0.0.0:1", 2, 0)
     with pytest.raises(ValueError, match="timeout must be at least a second"):
         processes.join("h:1", 2, 0, timeout=0.5)
 

@@ -439,6 +439,17 @@ W_GOOD = np.array([[0.5, 0.5], [0.1, 0.9]])
         ({"coherence": np.ones(2)}, r"coherence must be \(topics, depth\), got shape \(2,\)"),
         ({"word_counts": np.ones(1)}, "word_counts must have 2 entries"),
         ({"coherence": np.ones((3, 2))}, "coherence must have 2 entries"),
+        ({"coherence": np.ones((2, 0))}, r"coherence must be \(topics, depth\), got shape \(2, 0\)"),
+        ({"coherence": np.array([["a"], ["b"]])}, "coherence must be real numbers, got <U1"),
+        ({"margins": np.ones((2, 2))}, r"margins must have one number for each word, got shape \(2, 2\)"),
+        ({"margins": np.array([1, np.nan])}, "margins must be finite and not negative"),
+        ({"word_counts": np.array([1, -1])}, "word_counts must be finite and not negative"),
+        ({"record": [1]}, "record must be a mapping, got list"),
+        ({"record": {"weighting": None}, "margins": np.ones(2)}, "record: the weighting must be a mapping"),
+        (
+            {"record": {"weighting": {"weighting": "ppmi", "shift": "a"}}, "margins": np.ones(2)},
+            "record: the weighting has context_exponent = None",
+        ),
     ],
 )
 def test_what_is_no_embedding(change, message, unchecked_annotations):
@@ -514,6 +525,28 @@ def test_a_model_with_wrong_content_is_refused(tmp_path):
         Embedding.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("words", "ab", "its words must be a list of str"),
+        ("words", ["a", 1], "its words must be a list of str"),
+        ("words", None, "its words must be a list of str"),
+        ("starts", 2, "its starts must be a list of int"),
+        ("starts", [2.0], "its starts must be a list of int"),
+        ("starts", [True, 1], "its starts must be a list of int"),
+        ("record", "text", "record must be a mapping, got str"),
+        ("record", None, "record must be a mapping, got NoneType"),
+    ],
+)
+def test_a_forged_model_is_refused(tmp_path, name, value, message, unchecked_annotations):
+    from dcdjax.embedding import storage
+
+    record = {"kind": "embedding", "words": ["a", "b"], "starts": [2], "record": {}}
+    storage.save(tmp_path, {"W": W_GOOD}, {**record, name: value})
+    with pytest.raises(ValueError, match=f"{tmp_path}: {message}"):
+        Embedding.load(tmp_path)
+
+
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_gensim_reads_what_is_exported(embedding, tmp_path, binary, scaled):
@@ -541,3 +574,19 @@ def test_numpy_and_the_projector_read_what_is_exported(full, embedding, tmp_path
     counted.export(tmp_path / "projector", "projector")
     assert (tmp_path / "projector" / "metadata.tsv").read_text() == "word\tcount\ntea\t5\ncup\t2\n"
     np.testing.assert_allclose(np.loadtxt(tmp_path / "projector" / "vectors.tsv"), W_GOOD, rtol=1e-6)
+
+
+def test_phrases_are_words_with_a_blank(tmp_path):
+    words = ("new york", "york", " ", "a ", "rio de janeiro")
+    W = jnp.full((5, 2), 0.5, jnp.float32)
+    both = Embedding(words=words, W=W)
+    assert both.phrases == ("new york", "rio de janeiro")
+    with pytest.raises(ValueError, match=r"words.2. = ' ' is empty or has white space"):
+        both.export(tmp_path / "refused")
+    Embedding(words=(words[0], words[4]), W=W[:2]).export(tmp_path / "vectors.txt")
+    assert (tmp_path / "vectors.txt").read_text().splitlines()[1:] == [
+        "new_york 0.5 0.5",
+        "rio_de_janeiro 0.5 0.5",
+    ]
+    with pytest.raises(ValueError, match=r"words.1. = 'new_york' is also words.0."):
+        Embedding(words=("new york", "new_york"), W=W[:2]).export(tmp_path / "twice")

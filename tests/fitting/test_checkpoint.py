@@ -801,6 +801,13 @@ def test_without_locks_it_works_too(tmp_path, monkeypatch, uncut):
     assert_same(kept(tmp_path), uncut)
 
 
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="checkpoint must name a folder, got ''"):
+        kept("")
+    assert not contents(tmp_path)
+
+
 def test_seconds_must_not_be_negative(tmp_path):
     for seconds in (-1.0, np.nan):
         with pytest.raises(ValueError, match="checkpoint_every must not be negative, got"):

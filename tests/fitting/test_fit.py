@@ -567,6 +567,15 @@ S_SMALL = random_S(np.random.default_rng(0), 6)
         (["tea cup"], {"words": ["a", "b"]}, "words: these are counted"),
         (["tea cup"], {"progress": 7}, "progress must be True, False or callable"),
         ([""], {}, "the corpus has no token"),
+        (["hello"], {}, "the text is too small: .* but has one word, 'hello'$"),
+        (["tea", "cup"], {}, "the text is too small: it needs .* stand near each other, but has 2 words$"),
+        (
+            ["tea tea cup"],
+            {"min_count": 2},
+            r"one word, 'tea' \(min_count=2, max_words and drop leave out 1 more",
+        ),
+        (["tea cup"], {"min_count": 5}, "no word is left of 2 different words .* with min_count=5"),
+        (["a b 1 2"], {}, "no token that is a word: .* single letters are left out"),
         (["tea cup"], {"shift": float("nan")}, "shift must be finite"),
         (["tea cup"], {"weighting": "counts", "shift": 1.0}, "shift is an option of the weighting 'ppmi'"),
         (["tea cup"], {"tol": float("inf")}, "tol must be finite, got inf"),
@@ -782,6 +791,7 @@ def test_an_interrupted_status_has_a_message():
         ("vector_size", "num_topics"),
         ("min_df", "min_count"),
         ("stop_words", "drop"),
+        ("ngram_range", "phrases"),
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(name, usual):

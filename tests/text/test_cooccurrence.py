@@ -19,6 +19,7 @@ from dcdjax.text.cooccurrence import count
 from dcdjax.text.spill import SpillArray
 from dcdjax.util import matrix_files
 
+plain = partial(count, tokens="blanks")
 WEIGHTINGS = ["flat", "linear", "harmonic"]
 corpora = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=15), min_size=1, max_size=6).filter(any)
 
@@ -100,23 +101,23 @@ def test_a_result_larger_than_its_share_is_mapped_from_a_file(monkeypatch):
 
 
 def test_windows_end_with_the_document():
-    assert count(["a b", "c d"], window=5).matrix.toarray().tolist() == [
+    assert plain(["a b", "c d"], window=5).matrix.toarray().tolist() == [
         [0, 1, 0, 0],
         [1, 0, 0, 0],
         [0, 0, 0, 1],
         [0, 0, 1, 0],
     ]
-    assert count(["a b", "c d"], window=5, documents="corpus").matrix.nnz == 12
-    assert count(["a b\nc d"], window=5, documents="file").matrix.nnz == 12
-    assert count(["a b\nc d"], window=5).matrix.nnz == 4
+    assert plain(["a b", "c d"], window=5, documents="corpus").matrix.nnz == 12
+    assert plain(["a b\nc d"], window=5, documents="file").matrix.nnz == 12
+    assert plain(["a b\nc d"], window=5).matrix.nnz == 4
 
 
 def test_places_of_words_outside():
     text = ["a x b", "x a b"]
-    kept = count(text, window=1, drop=["x"])
+    kept = plain(text, window=1, drop=["x"])
     assert kept.words == ("a", "b")
     assert kept.matrix.toarray().tolist() == [[0, 1], [1, 0]]
-    assert count(text, window=1, drop=["x"], outside="drop").matrix.toarray().tolist() == [[0, 2], [2, 0]]
+    assert plain(text, window=1, drop=["x"], outside="drop").matrix.toarray().tolist() == [[0, 2], [2, 0]]
 
 
 def test_the_largest_exact_count():
@@ -177,6 +178,7 @@ def test_words_that_subsampling_drops_leave_the_window():
     ("options", "message"),
     [
         ({"window": 0}, "window must be at least 1, got 0"),
+        ({"window": 10**400}, "window must be at most 9223372036854775807, got a number of 1329 bits"),
         ({"distance_weighting": "round"}, "distance_weighting must be one of ('flat', 'linear', 'harmonic')"),
         ({"outside": "x"}, "outside must be one of ('keep', 'drop'), got 'x'"),
         ({"subsample": 0.0}, "subsample must be a positive number, got 0.0"),
@@ -190,8 +192,11 @@ def test_words_that_subsampling_drops_leave_the_window():
         ({"max_words": 1e4}, "max_words must be a whole number, got 10000.0"),
         ({"min_count": 1.5}, "min_count must be a whole number, got 1.5"),
         ({"min_count": 0}, "min_count must be at least 1, got 0"),
-        ({"drop": None}, "drop must be a collection of words, got None"),
-        ({"drop": "the"}, "drop must be a collection of words, got 'the'"),
+        ({"drop": None}, "drop must be a collection of words, a language or a file, got None"),
+        ({"drop": "the"}, "drop: there is no list of stop words 'the'"),
+        ({"phrases": None}, "phrases must be True, False or a collection of phrases, got None"),
+        ({"phrases": "new york"}, "phrases must be True, False or a collection of phrases, got 'new york'"),
+        ({"phrases": ["york"]}, "phrases: 'york' is no phrase: a string with two or more words is one"),
         ({"drop": [b"b"]}, "drop must be a collection of words, got one with b'b' in it"),
         ({"subsample": "much"}, "subsample must be a positive number, got 'much'"),
         ({"progress": True}, "progress must be callable"),
@@ -238,7 +243,7 @@ def test_a_window_larger_than_any_document(weighting):
 
 def test_progress_counts_tokens():
     seen = []
-    count(["a b", "c d", "e"], drop=["e"], progress=lambda *told: seen.append(told))
+    plain(["a b", "c d", "e"], drop=["e"], progress=lambda *told: seen.append(told))
     assert ("reading", 5, None, "tokens") in seen
     assert seen[-1] == ("counting", 4, 4, "tokens")
 
@@ -252,7 +257,7 @@ def test_settings_say_how_it_was_counted():
 
 
 def test_saved_counts_come_back(tmp_path):
-    counts = count([["a\nb", "é", "\0", "😀"], ["é", "a\nb"]], distance_weighting="harmonic")
+    counts = plain([["a\nb", "é", "\0", "😀"], ["é", "a\nb"]], distance_weighting="harmonic")
     counts.save(tmp_path / "counts.safetensors")
     again = cooccurrence.load(tmp_path / "counts.safetensors")
     assert same(again, counts)
@@ -260,6 +265,7 @@ def test_saved_counts_come_back(tmp_path):
     assert again.settings == counts.settings
     assert again.vocabulary.counts.tolist() == counts.vocabulary.counts.tolist()
     assert again.vocabulary.num_tokens == counts.vocabulary.num_tokens
+    assert again.vocabulary.num_different == 4
 
 
 def test_a_file_that_holds_no_counts(tmp_path):
@@ -319,7 +325,7 @@ def watch():
         time.sleep(0.005)
 
 threading.Thread(target=watch, daemon=True).start()
-counts = count(texts(), window=3, max_words=None, memory=512 << 20)
+counts = count(texts(), window=3, max_words=None, tokens='blanks', min_count=1, memory=512 << 20)
 print(max(seen) - seen[0], len(counts.words), counts.matrix.nnz, counts.matrix.sum())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

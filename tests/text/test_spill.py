@@ -28,6 +28,15 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full disk")
+def test_a_full_disk_is_named(folder, monkeypatch):
+    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115, SpillArray closes it
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
+    spilled = SpillArray(np.int32, 0)
+    with closing(spilled), pytest.raises(OSError, match=f"No space left on device: .*{folder.name[:4]}"):
+        spilled.append(np.arange(9, dtype=np.int32))
+
+
 @given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), max_size=8), st.integers(0, 200))
 def test_array_gives_back_what_it_got(parts, limit):
     spilled = SpillArray(np.int32, limit)

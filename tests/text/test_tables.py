@@ -27,7 +27,7 @@ def write(path, ending):
 
 
 def words(source, **options):
-    counts = count(source, window=2, **options)
+    counts = count(source, window=2, tokens="blanks", **options)
     return dict(zip(counts.words, counts.vocabulary.counts.tolist(), strict=True)), counts.matrix.sum()
 
 
@@ -150,3 +150,11 @@ def test_fit_and_the_shell_take_a_column(tmp_path, capsys):
     assert main.main(["fit", str(path), *options]) == 0
     assert main.main(["fit", str(path), *options[2:]]) == 2
     assert "the columns are 'id', 'body'" in capsys.readouterr().err
+
+
+def test_damaged_files_are_named(tmp_path):
+    whole = write(tmp_path / "news.jsonl.gz", ".jsonl.gz").read_bytes()
+    for content in (whole[:-9], b"\x1f\x8b no gzip", b"{}"):
+        (tmp_path / "bad.jsonl.gz").write_bytes(content)
+        with pytest.raises(CorpusError, match=r"bad\.jsonl\.gz: not a whole gzip file, from line \d on: "):
+            count(tmp_path / "bad.jsonl.gz", text="title")

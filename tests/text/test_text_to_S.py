@@ -2,6 +2,7 @@
 
 import gzip
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from dcdjax import similarity
 from dcdjax.devices.preparation import prepare
 from dcdjax.text import blocks, cooccurrence
 from dcdjax.text.blocks import CorpusError
-from dcdjax.text.cooccurrence import count
 
+# What stands between blanks, as it is.
+count = partial(cooccurrence.count, tokens="blanks", min_count=1)
 WEIGHTINGS = ["counts", "degree", "sinkhorn", "ppmi"]
 
 
@@ -71,7 +73,7 @@ def check_text(text, source_, name, documents, window):
         ),
     ),
     st.booleans(),
-    st.sampled_from(["line", "file", "corpus"]),
+    st.sampled_from(["line", "paragraph", "file", "corpus"]),
     st.sampled_from([20, 64, 1 << 20]),
 )
 @example(b"", False, "line", 20)

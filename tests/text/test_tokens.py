@@ -1,7 +1,9 @@
 """Text in every form it may come in, and every way in which it may be broken."""
 
+import errno
 import gzip
 import io
+import os
 import random
 import re
 import subprocess
@@ -19,11 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcdjax.text import blocks as text_blocks
+from dcdjax.text import splitting
 from dcdjax.text import tokens as corpus
 from dcdjax.text.blocks import CorpusError
 
 # Every character at which str.split splits, some at which it does not, and some of each width in UTF-8.
 ALPHABET = "ab é中😀'\t\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u3000\x00\x01\x7f\u200b\ufeff\n"
+
+
+def read(source, **options):
+    """What stands between blanks, as it is. The words are tested in test_words.py."""
+    return corpus.read(source, **{"tokens": "blanks", **options})
 
 
 def documents_of(blocks):
@@ -56,7 +64,7 @@ def tiny_blocks(monkeypatch):
 TEXT = "one two\nthree  four five\n\n  six\tseven\r\neight nine ten eleven twelve thirteen\nfourteen"
 
 
-@pytest.mark.parametrize("documents", ["line", "file", "corpus"])
+@pytest.mark.parametrize("documents", ["line", "paragraph", "file", "corpus"])
 @pytest.mark.parametrize("block_bytes", [9, 16, 50, 1 << 20])
 def test_files_folders_and_gzip(tmp_path, monkeypatch, documents, block_bytes):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
@@ -68,40 +76,41 @@ def test_files_folders_and_gzip(tmp_path, monkeypatch, documents, block_bytes):
     third.write_bytes(b"\xef\xbb\xbfmarked by order")
     texts = {first: TEXT, second: "zipped words\nin a file\n", third: "marked by order"}
     for path, text in texts.items():
-        assert documents_of(corpus.read(path, documents=documents)) == expected([text], documents)
-        assert documents_of(corpus.read(str(path), documents=documents)) == expected([text], documents)
+        assert documents_of(read(path, documents=documents)) == expected([text], documents)
+        assert documents_of(read(str(path), documents=documents)) == expected([text], documents)
         with open(path, "rb") as file:
-            assert documents_of(corpus.read(file, documents=documents)) == expected([text], documents)
-    assert documents_of(corpus.read(tmp_path, documents=documents)) == expected(
+            assert documents_of(read(file, documents=documents)) == expected([text], documents)
+    assert documents_of(read(tmp_path, documents=documents)) == expected(
         [texts[second], texts[first], texts[third]], documents
     )
-    assert documents_of(corpus.read([third, first], documents=documents)) == expected(
+    assert documents_of(read([third, first], documents=documents)) == expected(
         [texts[third], texts[first]], documents
     )
 
 
-@pytest.mark.parametrize("documents", ["line", "file", "corpus"])
+@pytest.mark.parametrize("documents", ["line", "paragraph", "file", "corpus"])
 def test_iterables(tiny_blocks, tmp_path, documents):
     texts = ["one two\nthree", "", "four\n", " ", "five six seven eight nine ten", "eleven"]
-    assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
-    assert documents_of(corpus.read(iter(texts), documents=documents)) == expected(texts, documents)
-    assert documents_of(corpus.read(io.StringIO(TEXT), documents=documents)) == expected([TEXT], documents)
+    assert documents_of(read(texts, documents=documents)) == expected(texts, documents)
+    assert documents_of(read(iter(texts), documents=documents)) == expected(texts, documents)
+    assert documents_of(read(io.StringIO(TEXT), documents=documents)) == expected([TEXT], documents)
     lists = [["a b", "c"], [], ["", "d"], ("e",) * 20, ["f"]]
     joined = [["a b", "c"], ["d"], ["e"] * 20, ["f"]]
     joined = [list(chain(*joined))] if documents == "corpus" else joined
-    assert documents_of(corpus.read(lists, documents=documents)) == joined
+    assert documents_of(read(lists, documents=documents)) == joined
     file = tmp_path / "file"
     file.write_text("in a file")
     mixed = ["text", ["tokens"], file, "text again"]
     tokens = [["text"], ["tokens"], ["in", "a", "file"], ["text", "again"]]
     tokens = [list(chain(*tokens))] if documents == "corpus" else tokens
-    assert documents_of(corpus.read(mixed, documents=documents)) == tokens
+    assert documents_of(read(mixed, documents=documents)) == tokens
 
 
 def test_standard_input():
     code = (
         "import dcdjax.text.tokens as c, sys; "
-        "print([b.words[k] for b in c.read(sys.argv[1] if sys.argv[1:] else sys.stdin) for k in b.codes])"
+        "source = sys.argv[1] if sys.argv[1:] else sys.stdin; "
+        "print([b.words[k] for b in c.read(source, tokens='blanks') for k in b.codes])"
     )
     for arguments in [], ["-"]:
         for sent in "é to be\n".encode(), gzip.compress("é to be\n".encode()):
@@ -112,18 +121,19 @@ def test_standard_input():
 
 
 @given(
-    st.lists(st.text(st.sampled_from(ALPHABET), max_size=12), max_size=9), st.sampled_from(["line", "file"])
+    st.lists(st.text(st.sampled_from(ALPHABET), max_size=12), max_size=9),
+    st.sampled_from(["line", "paragraph", "file"]),
 )
 def test_splits_where_python_splits(texts, documents):
     for block_bytes in (50, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-            patch.setattr(corpus, "SLICE_BYTES", 7)
-            assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
+            patch.setattr(splitting, "SLICE_BYTES", 7)
+            assert documents_of(read(texts, documents=documents)) == expected(texts, documents)
             encoded = "\n".join(texts).replace("\0", "0").lstrip("\ufeff")
             if encoded.encode().strip(b"\t\n\v\f\r "):
-                read = documents_of(corpus.read(io.BytesIO(encoded.encode()), documents=documents))
-                assert read == expected([encoded], documents)
+                found = documents_of(read(io.BytesIO(encoded.encode()), documents=documents))
+                assert found == expected([encoded], documents)
 
 
 @given(st.text(st.sampled_from(ALPHABET + "AÉΣİ1.-"), max_size=60))
@@ -135,12 +145,13 @@ def test_lower_case_and_pattern(text):
                 words = [word.lower() if lowercase else word for word in line.split()]
                 return [w for word in words for w in (re.findall(pattern, word) if pattern else [word]) if w]
 
-            read = documents_of(corpus.read([text], pattern=pattern, lowercase=lowercase))
-            assert read == expected([text], "line", tokens_of)
+            found = documents_of(read([text], pattern=pattern, lowercase=lowercase))
+            assert found == expected([text], "line", tokens_of)
 
 
 @given(
-    st.lists(st.text(st.sampled_from("ab é\n"), max_size=30), max_size=4), st.sampled_from(["line", "file"])
+    st.lists(st.text(st.sampled_from("ab é\n"), max_size=30), max_size=4),
+    st.sampled_from(["line", "paragraph", "file"]),
 )
 def test_tokenizer_gets_lines(texts, documents):
     seen = []
@@ -149,8 +160,8 @@ def test_tokenizer_gets_lines(texts, documents):
         seen.append(line)
         return [*line, ""]
 
-    read = documents_of(corpus.read(texts, documents=documents, tokenizer=letters))
-    assert read == expected(texts, documents, lambda line: list(line) if line.strip() else [])
+    found = documents_of(read(texts, documents=documents, tokenizer=letters))
+    assert found == expected(texts, documents, lambda line: list(line) if line.strip() else [])
     assert not any("\n" in line or not line.strip() for line in seen)
 
 
@@ -177,7 +188,7 @@ def test_broken_files_are_named(tmp_path, monkeypatch, content, message, tokeniz
     path = tmp_path / "broken.txt"
     path.write_bytes(content)
     with pytest.raises(CorpusError, match=re.escape(message)) as error:
-        list(corpus.read([path], tokenizer=tokenizer))
+        list(read([path], tokenizer=tokenizer))
     assert "broken.txt" in str(error.value)
 
 
@@ -185,8 +196,8 @@ def test_a_word_longer_than_a_block_is_no_word(tiny_blocks, tmp_path):
     path = tmp_path / "long"
     path.write_text("some words\nand " + "x" * 40 + " more")
     with pytest.raises(CorpusError, match=r"long: a word of more than 16 bytes at byte 15, line 2"):
-        list(corpus.read(path))
-    list(corpus.read(["x" * 40]))  # what is in memory already may be of any length
+        list(read(path))
+    list(read(["x" * 40]))  # what is in memory already may be of any length
 
 
 @pytest.mark.parametrize(
@@ -213,12 +224,12 @@ def test_a_word_longer_than_a_block_is_no_word(tiny_blocks, tmp_path):
 )
 def test_what_is_no_corpus(given, kind, message):
     with pytest.raises(kind, match=re.escape(message)):
-        list(corpus.read(given))
+        list(read(given))
 
 
 def test_folder_without_files(tmp_path):
     with pytest.raises(CorpusError, match="has no file"):
-        list(corpus.read(tmp_path))
+        list(read(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -233,17 +244,17 @@ def test_folder_without_files(tmp_path):
 )
 def test_bad_options(unchecked_annotations, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        list(corpus.read(["a"], **options))
+        list(read(["a"], **options))
 
 
 def test_tokenizer_on_token_lists_is_refused():
     with pytest.raises(ValueError, match="the corpus is lists of tokens"):
-        list(corpus.read([["a"]], tokenizer=str.split))
+        list(read([["a"]], tokenizer=str.split))
 
 
 def test_tokenizer_that_gives_no_strings():
     with pytest.raises(TypeError, match=r"tokenizer on line 2 of .*: tokens must be str, got int"):
-        list(corpus.read(["\na b"], tokenizer=lambda line: cast(Any, [1, 2])))
+        list(read(["\na b"], tokenizer=lambda line: cast(Any, [1, 2])))
 
 
 @pytest.mark.parametrize(
@@ -257,13 +268,13 @@ def test_tokenizer_that_gives_no_strings():
 )
 def test_tokenizers_that_give_something_else(tokenizer, message):
     with pytest.raises(TypeError, match=f"tokenizer on line 1 of items 0 and on: {message}"):
-        list(corpus.read(["Hello World"], tokenizer=tokenizer))
+        list(read(["Hello World"], tokenizer=tokenizer))
 
 
 @pytest.mark.parametrize("tokenizer", ["abc", 3])
 def test_what_is_no_tokenizer(tokenizer):
     with pytest.raises(ValueError, match=f"tokenizer must be callable, .* got {tokenizer!r}"):
-        list(corpus.read(["a b"], tokenizer=cast(Any, tokenizer)))
+        list(read(["a b"], tokenizer=cast(Any, tokenizer)))
 
 
 def test_hugging_face_tokenizers():
@@ -274,7 +285,7 @@ def test_hugging_face_tokenizers():
         single="[CLS] $A", special_tokens=[("[CLS]", 4)]
     )
     expected = [["to", "be", "##ing"], ["[UNK]"]]
-    assert documents_of(corpus.read(["to being\nnot"], tokenizer=wordpiece)) == expected
+    assert documents_of(read(["to being\nnot"], tokenizer=wordpiece)) == expected
 
     class Transformers:
         """Called, it gives the fields of a model's input; `tokenize` gives the tokens."""
@@ -285,18 +296,18 @@ def test_hugging_face_tokenizers():
         def tokenize(self, line):
             return wordpiece.encode(line, add_special_tokens=False).tokens
 
-    assert documents_of(corpus.read(["to being\nnot"], tokenizer=Transformers())) == expected
+    assert documents_of(read(["to being\nnot"], tokenizer=Transformers())) == expected
 
 
 def test_tokenizers_get_no_line_ends(tmp_path):
     path = tmp_path / "crlf.txt"
     path.write_bytes(b"a b\r\nc\r\n\r\nd\r")
-    read = documents_of(corpus.read(path, tokenizer=lambda line: iter(line.split(" "))))
-    assert read == [["a", "b"], ["c"], ["d"]]
+    found = documents_of(read(path, tokenizer=lambda line: iter(line.split(" "))))
+    assert found == [["a", "b"], ["c"], ["d"]]
 
 
 def test_tokens_from_numpy_are_plain_strings():
-    [block] = corpus.read([np.array(["a", "b"])])
+    [block] = read([np.array(["a", "b"])])
     assert [type(word) for word in block.words] == [str, str]
 
 
@@ -310,6 +321,22 @@ class Slow(io.RawIOBase):
         return self.content.read(min(size, self.size))
 
 
+@pytest.mark.parametrize("start", [b"", b"many words ", gzip.compress(b"many words " * 9)[:20]])
+def test_a_disk_that_cannot_be_read_is_named(start):
+    class Broken(io.BytesIO):
+        name = "news.txt"
+
+        def read(self, size=-1):
+            found = super().read(size)
+            if not found:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return found
+
+    with pytest.raises(OSError, match=r"Input/output error: 'news\.txt'"):
+        for _ in corpus.read(Broken(start)):
+            pass
+
+
 @pytest.mark.parametrize("size", [1, 2, 5])
 @pytest.mark.parametrize("prepare", [bytes, gzip.compress, lambda text: b"\xef\xbb\xbf" + text])
 def test_readers_that_give_little_at_a_time(size, prepare):
@@ -320,8 +347,8 @@ def test_readers_that_give_little_at_a_time(size, prepare):
         return line.split()
 
     content = prepare("ab cd é\nf".encode())
-    assert documents_of(corpus.read(Slow(content, size))) == [["ab", "cd", "é"], ["f"]]
-    assert documents_of(corpus.read(Slow(content, size), tokenizer=tokenizer)) == [["ab", "cd", "é"], ["f"]]
+    assert documents_of(read(Slow(content, size))) == [["ab", "cd", "é"], ["f"]]
+    assert documents_of(read(Slow(content, size), tokenizer=tokenizer)) == [["ab", "cd", "é"], ["f"]]
     assert seen == ["ab cd é", "f"]
 
 
@@ -330,14 +357,14 @@ def test_open_files_among_the_items(tmp_path):
     for path in paths:
         path.write_text(f"in {path.name}\n")
     with open(paths[0]) as one, open(paths[1], "rb") as two:
-        assert documents_of(corpus.read([one, two])) == [["in", "one"], ["in", "two"]]
+        assert documents_of(read([one, two])) == [["in", "one"], ["in", "two"]]
 
 
 def test_a_file_opened_as_text_that_is_none(tmp_path):
     path = tmp_path / "bad.txt"
     path.write_bytes(b"good \xff bad")
     with open(path, encoding="utf-8") as file, pytest.raises(CorpusError, match=r"bad\.txt: .* position 5"):
-        list(corpus.read(file))
+        list(read(file))
 
 
 def test_nothing_in_a_folder_is_left_out_silently(tmp_path):
@@ -346,40 +373,40 @@ def test_nothing_in_a_folder_is_left_out_silently(tmp_path):
     link = tmp_path / "folder" / "link"
     link.symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="link, a broken link"):
-        list(corpus.read(tmp_path))
+        list(read(tmp_path))
     link.unlink()
     link.symlink_to(tmp_path)
     with pytest.raises(CorpusError, match="link: links to folders are not followed"):
-        list(corpus.read(tmp_path))
+        list(read(tmp_path))
     link.unlink()
     link.symlink_to(tmp_path / "folder" / "file")
-    assert documents_of(corpus.read(tmp_path)) == [["words"], ["words"]]
+    assert documents_of(read(tmp_path)) == [["words"], ["words"]]
 
 
-@pytest.mark.parametrize("documents", ["line", "file", "corpus"])
+@pytest.mark.parametrize("documents", ["line", "paragraph", "file", "corpus"])
 def test_long_strings_are_cut_as_files_are(tiny_blocks, documents):
     texts = ["short", "\ufeffa long\nstring of several blocks " * 3 + "x" * 40, "short again"]
-    assert documents_of(corpus.read(texts, documents=documents)) == expected(texts, documents)
-    sizes = [len(block.codes) for block in corpus.read(["a " * 100])]
+    assert documents_of(read(texts, documents=documents)) == expected(texts, documents)
+    sizes = [len(block.codes) for block in read(["a " * 100])]
     assert len(sizes) > 5
 
 
 def test_many_small_items_make_many_blocks(tiny_blocks):
     for items in ([""] * 50, ["a"] * 50, [["a"]] * 50, [[]] * 50):
-        assert len(list(corpus.read(items))) >= 25
+        assert len(list(read(items))) >= 25
 
 
 def test_empty_lines_take_no_memory():
     """A block of nothing but line ends is a break or none, not one for each."""
-    [block] = corpus.read(["a" + "\n" * 10_000])
+    [block] = read(["a" + "\n" * 10_000])
     assert block.breaks.tolist() == [0, 1]
-    [block] = corpus.read(["a" + "\n" * 10_000], tokenizer=str.split)
+    [block] = read(["a" + "\n" * 10_000], tokenizer=str.split)
     assert block.breaks.tolist() == [0, 1]
 
 
 def test_an_error_in_the_consumer_stops_the_readers(tiny_blocks):
     before = threading.active_count()
-    blocks = corpus.read(f"line {n}" for n in range(10**9))
+    blocks = read(f"line {n}" for n in range(10**9))
     next(blocks)
     assert threading.active_count() > before
     blocks.close()
@@ -394,12 +421,12 @@ def test_progress_estimates_the_total(tmp_path, monkeypatch):
         path = tmp_path / name
         path.write_bytes(content)
         seen.clear()
-        tokens = sum(len(b.codes) for b in corpus.read(path, progress=lambda *told: seen.append(told)))
+        tokens = sum(len(b.codes) for b in read(path, progress=lambda *told: seen.append(told)))
         assert seen[-1] == ("reading", tokens, tokens, "tokens")
         assert len(seen) > 5
         assert [done for _, done, _, _ in seen] == sorted(done for _, done, _, _ in seen)
     halfway = next(total for _, done, total, _ in reversed(seen) if done < tokens)
     assert halfway >= 0.8 * tokens
     seen.clear()
-    list(corpus.read(["a b"], progress=lambda *told: seen.append(told)))
+    list(read(["a b"], progress=lambda *told: seen.append(told)))
     assert seen == [("reading", 2, None, "tokens")]

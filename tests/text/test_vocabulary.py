@@ -3,6 +3,7 @@
 import re
 import threading
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcdjax.text import blocks as text_blocks
+from dcdjax.text import tokens as corpus
 from dcdjax.text.blocks import CorpusError
-from dcdjax.text.tokens import read
 from dcdjax.text.vocabulary import BREAK, OUTSIDE, Tokens
 
 corpora = st.lists(
     st.lists(st.text("aAé中😀\0\n ", min_size=1, max_size=3), max_size=12), min_size=1, max_size=8
 )
+read = partial(corpus.read, tokens="blanks")
 MEMORY = 1 << 27  # DuckDB cannot do with much less
 
 
@@ -44,6 +46,7 @@ def test_words_counts_and_places(documents, max_words, min_count, drop):
         assert vocabulary.words == tuple(words)
         assert vocabulary.counts.tolist() == counts
         assert vocabulary.num_tokens == sum(map(len, documents))
+        assert vocabulary.num_different == len({token for tokens in documents for token in tokens})
         marked = [[token if token in words else None for token in tokens] for tokens in documents]
         assert decoded(tokens.encoded(vocabulary), words) == [tokens for tokens in marked if tokens]
         dropped = [[token for token in tokens if token] for tokens in marked]
@@ -63,6 +66,7 @@ def test_more_words_than_memory_has_room_for(monkeypatch, max_words):
         assert len(cramped.generation_ends) > 5  # generations
         again = cramped.vocabulary(max_words=max_words, min_count=2, drop=["é1\0"])
         assert (again.words, again.num_tokens) == (vocabulary.words, vocabulary.num_tokens)
+        assert again.num_different == vocabulary.num_different
         np.testing.assert_array_equal(again.counts, vocabulary.counts)
         np.testing.assert_array_equal(np.concatenate(list(cramped.encoded(vocabulary))), encoded)
     assert "é1\0" not in vocabulary.words
@@ -71,7 +75,10 @@ def test_more_words_than_memory_has_room_for(monkeypatch, max_words):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_count": 3}, "no word is left of the corpus's 3 tokens with min_count=3"),
+        (
+            {"min_count": 3},
+            "no word is left of 2 different words in the corpus, 3 tokens in all, with min_count=3",
+        ),
         ({"drop": ["a", "b"]}, "2 words to drop"),
     ],
 )

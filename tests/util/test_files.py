@@ -7,10 +7,11 @@ import stat
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from dcdjax.util.files import atomic_write, describe, remove_leftovers
+from dcdjax.util.files import atomic_write, describe, name_in_os_errors, remove_leftovers
 from dcdjax.util.parallel import in_order, num_workers
 from dcdjax.util.progress import Bars
 
@@ -72,6 +73,18 @@ def test_a_pipe_is_written_into_and_a_link_followed(tmp_path):
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "old").read_bytes() == b"new"
+
+
+def test_errors_of_the_disk_name_the_file(tmp_path):
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '.*new\.bin'"),
+        atomic_write(tmp_path / "new.bin"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(FileNotFoundError, match=r"'other'"), name_in_os_errors("new"):
+        Path("other").read_bytes()
+    with pytest.raises(OSError, match=r"^odd$"), name_in_os_errors("new"):
+        raise OSError("odd")
 
 
 def test_leftovers_are_removed_by_target_and_age(tmp_path):

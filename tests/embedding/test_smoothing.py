@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from problems import random_S
 
 from dcdjax import prepare
-from dcdjax.fitting import smoothing
+from dcdjax.embedding import smoothing
 from dcdjax.starts import initialize
 
 
