@@ -53,7 +53,8 @@ def test_solutions(S):
 def test_scores():
     words = tuple(f"word{n}" for n in range(500))
     assert repr(PairResult(0.123456789, 300, 500, words)) == (
-        "PairResult(spearman=0.1235, num_pairs=300, num_missing=500, missing=('word0', 'word1', 'word2', ...))"
+        "PairResult(spearman=0.1235, num_pairs=300, num_missing=500, "
+        "missing=('word0', 'word1', 'word2', ...))"
     )
     sections = {f"section{n}": (1, 2) for n in range(14)}
     result = AnalogyResult(float("nan"), 0, 9, sections)

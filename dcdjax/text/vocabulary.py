@@ -41,6 +41,9 @@ class Vocabulary:
     num_tokens: int
     num_different: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self.words)} words, {self.num_tokens} tokens)"
+
 
 def usual_min_count(num_tokens: int) -> int:
     """Return how often a word of a text must occur by default.
@@ -75,9 +78,6 @@ def select(
         )
     words, counts = zip(*kept, strict=True)
     return Vocabulary(words, np.array(counts, np.int64), num_tokens, num_different)
-
-    def __repr__(self) -> str:
-        return f"Vocabulary({len(self.words)} words, {self.num_tokens} tokens)"
 
 
 def _numbered() -> defaultdict[str, int]:
