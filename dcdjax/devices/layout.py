@@ -60,7 +60,7 @@ class Nonzeros:
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Layout:
     """Hold S, divided by its mean row sum, on the devices that it was prepared for.
 
@@ -92,6 +92,11 @@ class Layout:
     def nbytes(self) -> int:
         """Return the bytes of S on all devices together."""
         return sum(array.nbytes for array in jax.tree.leaves(self.pieces))
+
+    def __repr__(self) -> str:
+        num_devices = 1 if self.mesh is None else self.mesh.size
+        split = "" if self.row_split is None else ", rows of W split"
+        return f"Layout({self.num_words} words, {num_devices} device{'s' * (num_devices > 1)}{split})"
 
     def to_devices(self, array: Any, axis: int = 0) -> Array:
         """Put an array with an axis of words on the devices: replicated, or split as W is."""

@@ -59,7 +59,8 @@ class ResultList(list[T]):
             labels = [str(number) for number in range(len(shown))] if shown.labels is None else shown.labels
             table = _table(("", "results"), zip(labels, shown, strict=True))
         else:
-            table = _table(fields, shown)
+            rows: Any = shown
+            table = _table(fields, rows)
         rest = len(self) - len(shown)
         return table + (f"<p>{rest} more</p>" if rest else "")
 
@@ -114,7 +115,7 @@ def _words(value: Any) -> list[str] | None:
     """Return the words of a tuple of words, or of named tuples that begin with a word."""
     if not isinstance(value, tuple | list):
         return None
-    words = [one[0] if isinstance(one, tuple) and one else one for one in value]
+    words: list[Any] = [one[0] if isinstance(one, tuple) and one else one for one in value]
     if all(isinstance(one, int) for one in words):
         return [str(one) for one in words]
     return words if all(isinstance(word, str) for word in words) else None

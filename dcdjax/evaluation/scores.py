@@ -2,11 +2,12 @@
 
 import math
 import os
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import compress
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import scipy.cluster.hierarchy
@@ -18,11 +19,20 @@ from dcdjax.evaluation.word_tables import Vectors, as_vectors
 from dcdjax.util import checks
 
 MAX_BYTES = 2**26  # bytes of scores at a time: few compared with the vectors, enough to keep BLAS busy
+_MOST_SHOWN = 3  # words, sections or clusters in the repr of a result
 _COSINE_FLOOR = 1e-3  # the epsilon of Levy and Goldberg (2014), for cosines shifted to 0 to 1
 
 
-@dataclass(frozen=True)
-class PairResult:
+class _ShortRepr:
+    """Show the fields of a result, numbers with four digits and only the start of long lists."""
+
+    def __repr__(self) -> str:
+        shown = (f"{one.name}={_in_short(getattr(self, one.name))}" for one in fields(cast(Any, self)))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
+class PairResult(_ShortRepr):
     """Hold how well the scores of word pairs agree with human scores.
 
     Attributes:
@@ -39,8 +49,8 @@ class PairResult:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class AnalogyResult:
+@dataclass(frozen=True, repr=False)
+class AnalogyResult(_ShortRepr):
     """Hold how many analogies were completed as expected.
 
     Attributes:
@@ -56,8 +66,8 @@ class AnalogyResult:
     sections: dict[str, tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class CategorizationResult:
+@dataclass(frozen=True, repr=False)
+class CategorizationResult(_ShortRepr):
     """Hold how well clusters of words agree with categories.
 
     Attributes:
@@ -268,3 +278,11 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     largest = np.abs(vectors).max(axis=1, initial=0, keepdims=True)
     vectors = vectors / np.where(largest > 0, largest, 1)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(float(f"{value:.4g}"))
+    short = reprlib.Repr()
+    short.maxtuple = short.maxdict = _MOST_SHOWN
+    return short.repr(value)

@@ -9,7 +9,7 @@ import numpy as np
 from dcdjax.util import checks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vectors:
     """Hold a vector for each word, and how two vectors are compared.
 
@@ -36,6 +36,10 @@ class Vectors:
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)
 
+    def __repr__(self) -> str:
+        num_words, size = self.vectors.shape
+        return f"Vectors({num_words} words, {size} dimensions, compared by {self.scores})"
+
 
 def as_vectors(model: Any) -> Vectors:
     """Return the word vectors of a model as a table.
@@ -54,8 +58,7 @@ def as_vectors(model: Any) -> Vectors:
 
     Example:
       >>> as_vectors({"tea": [1, 0], "cup": [3, 4]})
-      Vectors(words=('tea', 'cup'), vectors=array([[1., 0.],
-             [3., 4.]]), scores='cosine')
+      Vectors(2 words, 2 dimensions, compared by cosine)
     """
     if isinstance(model, Vectors):
         return model

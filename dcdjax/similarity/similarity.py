@@ -18,7 +18,7 @@ from dcdjax.util import checks, matrix_checks, matrix_files, store
 from dcdjax.util.warn import warn
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Similarity:
     """Hold the similarity matrix S, and what was changed to make it valid.
 
@@ -43,6 +43,10 @@ class Similarity:
     def num_words(self) -> int:
         """Return N, the number of words."""
         return self.matrix.shape[0]
+
+    def __repr__(self) -> str:
+        dropped = f", {self.num_dropped} dropped" if self.num_dropped else ""
+        return f"Similarity({self.num_words} words, {self.matrix.nnz} pairs{dropped})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the similarity matrix S and its words to one safetensors file. `load` reads it back.

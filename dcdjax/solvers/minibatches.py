@@ -15,11 +15,12 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from dcdjax.devices import packing, preparation, sharding, tiling
 from dcdjax.devices.layout import Layout
 from dcdjax.util import checks
+from dcdjax.util.keys import checked_key
 from dcdjax.util.parallel import in_order
 
 # Most minibatches. Each takes a search among all nonzeros, and 16 bits of a hash fill this many evenly.
@@ -27,7 +28,7 @@ _MAX_BATCHES = 1 << 12
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Minibatches:
     """Hold S in minibatches, scaled to a mean row sum of one.
 
@@ -41,6 +42,9 @@ class Minibatches:
     degrees: Float[Array, " words"]
     num_batches: int = field(metadata={"static": True})
 
+    def __repr__(self) -> str:
+        return f"Minibatches({self.stacked.num_words} words, {self.num_batches} minibatches)"
+
     def layout(self, number: Int[Array, ""]) -> Layout:
         """Return one minibatch as a layout."""
 
@@ -51,7 +55,7 @@ class Minibatches:
 
 
 def draw(
-    key: PRNGKeyArray,
+    key: Any,
     S: Any,
     num_batches: int,
     *,
@@ -62,7 +66,8 @@ def draw(
     """Assign the nonzeros of S to minibatches. S_ij and S_ji are in the same minibatch.
 
     Args:
-      key: key from `jax.random.key`. The minibatch of a pair depends on the key alone, not on the rest of S.
+      key: key from `jax.random.key`, or a whole number to make one. The minibatch of a pair depends on the
+        key alone, not on the rest of S.
       S: as in `prepare`.
       num_batches: number of minibatches, at most 4096.
       num_words: N, if it is more than the largest index of a pair (S_idx, S_val) says.
@@ -79,7 +84,7 @@ def draw(
     dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
     plan, scale = preparation.plan_work(devices), preparation.mean_row_sum(matrix, dtype)
     with jax.ensure_compile_time_eval():  # so that this also works inside a `jit`
-        seed = int(np.asarray(jax.random.bits(key, (), np.uint32)))
+        seed = int(np.asarray(jax.random.bits(checked_key(key), (), np.uint32)))
     width = packing.width_for(matrix.nnz / matrix.shape[0] / num_batches)
     num_parts = len(plan.devices) * plan.parts_per_device
     shares = []

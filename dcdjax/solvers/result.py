@@ -1,11 +1,12 @@
 """Define what a solver returns, and pick or combine the solutions of several starts."""
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from dcdjax.method import decomposition
@@ -37,6 +38,9 @@ class History(NamedTuple):
     change: Float[Array, "*batch steps_and_start"]  # |W_t - W_(t-1)| / |W_(t-1)|; 0 for a refused step
     residual: Float[Array, "*batch steps_and_start"]  # max_i |sum_k W_ik - 1|
 
+    def __repr__(self) -> str:
+        return f"History({', '.join(self._fields)}: {_shape(self.objective)})"
+
 
 class Solution(NamedTuple):
     """Hold the result of a solver. From `solve_restarts`, every field has a leading axis of restarts."""
@@ -46,6 +50,27 @@ class Solution(NamedTuple):
     status: Int[Array, "*batch"]  # a Status; MESSAGES has the sentence for each
     num_steps: Int[Array, "*batch"]
     history: History
+
+    def __repr__(self) -> str:
+        parts = [f"W {_shape(self.W)}"]
+        values = (self.objective, self.status, self.num_steps)
+        if all(map(_is_known, values)):
+            objectives, codes, steps = (np.ravel(np.asarray(value)) for value in values)
+            ends = [
+                f"{Status(int(code)).name.lower()} after {number} steps"
+                for code, number in zip(codes, steps, strict=True)
+            ]
+            parts += [f"objective {', '.join(f'{value:.6g}' for value in objectives)}", *ends]
+        return f"Solution({', '.join(parts)})"
+
+
+def _shape(array: Any) -> str:
+    return str(tuple(getattr(array, "shape", ())))
+
+
+def _is_known(value: Any) -> bool:
+    """Return whether this is an array with numbers, unlike in a function that JAX traces."""
+    return isinstance(value, np.ndarray | np.generic | jax.Array) and not isinstance(value, Tracer)
 
 
 class SolverError(RuntimeError):

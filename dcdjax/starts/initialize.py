@@ -16,6 +16,7 @@ from dcdjax.devices.layout import Layout
 from dcdjax.devices.preparation import prepare
 from dcdjax.method.decomposition import Weights, on_simplex
 from dcdjax.starts import kmeans, spectrum
+from dcdjax.util.keys import checked_key
 
 # How much a word prefers near clusters, and the least weight of a topic relative to that of the nearest
 # cluster. We compared 5, 10 and 20, and the indicator of k-means plus 0.2: 10 had the lowest objective at the
@@ -28,7 +29,7 @@ _NOISE = (0.8, 1.2)
 
 
 def uniform(
-    key: PRNGKeyArray,
+    key: Any,
     num_words: int,
     num_topics: int,
     *,
@@ -38,7 +39,7 @@ def uniform(
     """Draw rows of uniform numbers, and normalize them. They lie near the center of the simplex.
 
     Args:
-      key: from `jax.random.key`.
+      key: from `jax.random.key`, or a whole number to make one from.
       num_words: N.
       num_topics: r.
       restarts: how many independent starts. Start m is the same as a single start with the m-th key of
@@ -57,7 +58,7 @@ def uniform(
 
 
 def dirichlet(
-    key: PRNGKeyArray,
+    key: Any,
     num_words: int,
     num_topics: int,
     *,
@@ -68,7 +69,7 @@ def dirichlet(
     """Draw rows from a symmetric Dirichlet distribution.
 
     Args:
-      key: from `jax.random.key`.
+      key: from `jax.random.key`, or a whole number to make one from.
       num_words: N.
       num_topics: r.
       concentration: 1 is flat over the simplex. A smaller value prefers few topics in each row, a larger
@@ -93,14 +94,14 @@ def dirichlet(
 
 
 def spectral(
-    key: PRNGKeyArray, S: Any, num_topics: int, *, restarts: int | None = None, dtype: DTypeLike = jnp.float32
+    key: Any, S: Any, num_topics: int, *, restarts: int | None = None, dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "*restarts words topics"]:
     """Cluster the spectral vectors of the words, and make each cluster a topic.
 
     The objective begins far below that of a random start, and this takes less time than ten steps.
 
     Args:
-      key: from `jax.random.key`. Different keys find different clusters.
+      key: from `jax.random.key`, or a whole number to make one from. Different keys find different clusters.
       S: a scipy sparse matrix, a pair (S_idx, S_val), a `Similarity`, or a prepared `Layout`; not traced.
       num_topics: r, at most the number of words.
       restarts: how many starts, each with clusters of its own among the same vectors.
@@ -125,6 +126,7 @@ def spectral(
         raise ValueError(
             f"num_topics must be at most the number of words, {layout.num_words}, got {num_topics}"
         )
+    key = checked_key(key)
     if not isinstance(key, Tracer):
         key = layout.put_whole(key)
     vectors_key, clusters_key = jax.random.split(key)
@@ -169,7 +171,7 @@ def _check_sizes(**sizes: int | None) -> None:
 
 def _start(
     draw: Callable[[Array, tuple[int, int], DTypeLike], Array],
-    key: PRNGKeyArray,
+    key: Any,
     num_words: int,
     num_topics: int,
     restarts: int | None,
@@ -180,6 +182,8 @@ def _start(
         raise ValueError(f"dtype must be floating point, got {jnp.dtype(dtype).name}")
     # Draw half precisions in float32: their own uniform numbers are often exactly zero.
     wide = dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
+
+    key = checked_key(key)
 
     def one(k: Array) -> Array:
         return on_simplex(on_simplex(draw(k, (num_words, num_topics), wide)).astype(dtype))

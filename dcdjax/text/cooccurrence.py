@@ -31,7 +31,7 @@ _LEAST_MEMORY = 512 << 20
 Drop = str | os.PathLike[str] | StopWords | Collection[str | os.PathLike[str] | StopWords]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Counts:
     """Hold co-occurrence counts with their words.
 
@@ -56,6 +56,13 @@ class Counts:
     def words(self) -> tuple[str, ...]:
         """Return the words of the rows and columns."""
         return self.vocabulary.words
+
+    def __repr__(self) -> str:
+        window = f", window {self.settings['window']}" if "window" in self.settings else ""
+        return (
+            f"Counts({len(self.words)} words, {self.matrix.nnz} pairs, "
+            f"{self.vocabulary.num_tokens} tokens{window})"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts and their words to one safetensors file. `load` reads it back.

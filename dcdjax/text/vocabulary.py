@@ -25,7 +25,7 @@ _TOKENS_PER_COUNT, _MOST_MIN_COUNT = 20_000, 5
 TOKENS_PER_PIECE = 1 << 18
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
     """Hold the words of a model.
 
@@ -40,6 +40,9 @@ class Vocabulary:
     counts: np.ndarray
     num_tokens: int
     num_different: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self.words)} words, {self.num_tokens} tokens)"
 
 
 def usual_min_count(num_tokens: int) -> int:

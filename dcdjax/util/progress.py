@@ -44,7 +44,7 @@ class _Bar(tqdm.auto.tqdm):
 
         of_total = "" if total is None else f"/{short(total)}"
         blank = "" if unit == "B" else " "
-        values |= {"counted": f"{short(n)}{of_total}{blank}{unit}"}
+        values["counted"] = f"{short(n)}{of_total}{blank}{unit}"
         values["bar_format"] = _WITHOUT_TOTAL if total is None else _FORMAT
         return values
 

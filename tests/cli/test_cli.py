@@ -221,6 +221,7 @@ def test_fit_interrupted_saves_what_it_learned(folder, large, presses):
     )
     arguments = ("fit", *large, "-o", folder / f"stopped {presses}")
     with child(sys.executable, "-c", code, *arguments) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "stepped\n"
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=120)

@@ -60,7 +60,8 @@ def cut(folder, at, source=S, **options):
 
 
 def kept(folder, source=S, **options):
-    return fit(source, **{**OPTIONS, "checkpoint": folder, "checkpoint_every": 0.0, **options})
+    given: Any = {**OPTIONS, "checkpoint": folder, "checkpoint_every": 0.0, **options}
+    return fit(source, **given)
 
 
 def assert_same(found, expected):

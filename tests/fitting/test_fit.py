@@ -61,7 +61,7 @@ def test_topics_come_by_usefulness_and_hold_together(learned):
 
 
 def test_the_same_key_gives_the_same_embedding(learned):
-    options = {"num_topics": 3, "window": 5, "tol": 1e-4, "max_steps": 2000, "progress": False}
+    options: Any = {"num_topics": 3, "window": 5, "tol": 1e-4, "max_steps": 2000, "progress": False}
     again = fit(sentences(), key=jax.random.key(0), **options)
     np.testing.assert_array_equal(again.W, learned.W)
     one, other = (fit(sentences(), key=key, **{**options, "tol": 0.5}) for key in (0, 1))
@@ -71,7 +71,7 @@ def test_the_same_key_gives_the_same_embedding(learned):
 
 
 def test_text_counts_and_S_give_the_same(learned, tmp_path):
-    options = {"num_topics": 3, "key": 0, "tol": 1e-4, "max_steps": 2000, "progress": False}
+    options: Any = {"num_topics": 3, "key": 0, "tol": 1e-4, "max_steps": 2000, "progress": False}
     counts = dcdjax.count(sentences(), window=5, distance_weighting="harmonic")
     path = tmp_path / "text.txt"
     path.write_text("\n".join(sentences()))
@@ -682,13 +682,14 @@ S_SMALL = random_S(np.random.default_rng(0), 6)
     ],
 )
 def test_what_is_refused(source, options, message, unchecked_annotations):
+    given: Any = {"num_topics": 2, "key": 0, "progress": False, **options}
     with pytest.raises(ValueError, match=message):
-        fit(source, **{"num_topics": 2, "key": 0, "progress": False, **options})
+        fit(source, **given)
 
 
 def test_unknown_options(unchecked_annotations):
     with pytest.raises(TypeError, match="no option 'num_topic'; did you mean num_topics"):
-        fit(["tea cup"], num_topic=3, key=0)
+        fit(["tea cup"], num_topic=3, key=0)  # pyright: ignore[reportCallIssue]
     with pytest.raises(TypeError, match="the seed of the starts is key"):
         fit(["tea cup"], seed=3, key=0)
     counts = dcdjax.count(["tea cup", "tea cup"])
@@ -808,6 +809,7 @@ embedding = dcdjax.fit(S, num_topics=50, key=0, tol=0.0, max_steps=100_000, prog
 embedding.save({str(tmp_path / "model")!r})
 """
     with child(sys.executable, "-c", code) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "stepping\n"
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)

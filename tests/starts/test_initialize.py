@@ -92,3 +92,12 @@ def test_dirichlet_has_the_variance_of_a_dirichlet():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         initialize.dirichlet(jax.random.key(0), **{"num_words": 3, "num_topics": 2, **arguments})
+
+
+def test_whole_numbers_make_keys():
+    np.testing.assert_array_equal(initialize.uniform(3, 6, 2), initialize.uniform(jax.random.key(3), 6, 2))
+    np.testing.assert_array_equal(
+        initialize.dirichlet(3, 6, 2), initialize.dirichlet(jax.random.key(3), 6, 2)
+    )
+    with pytest.raises(ValueError, match="key must be a whole number, got None"):
+        initialize.uniform(None, 6, 2)

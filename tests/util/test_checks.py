@@ -44,7 +44,7 @@ def test_unknown_options_lead_to_ours(function, wrong, right):
 
 def test_what_resembles_nothing_is_only_refused():
     with pytest.raises(TypeError, match=r"^count has no option 'zzz'$"):
-        dcdjax.count(TEXT, zzz=3)
+        dcdjax.count(TEXT, zzz=3)  # pyright: ignore[reportCallIssue]
     with pytest.raises(
         AttributeError, match="module 'dcdjax' has no attribute 'Embeding'; did you mean Embedding"
     ):
