@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import itertools
 import os
-import tempfile
 import time
 import zipfile
 import zlib
@@ -19,7 +18,7 @@ from typing import Literal
 
 from dcdjax.text import python_docs
 from dcdjax.util import checks
-from dcdjax.util.files import atomic_write, cache_folder
+from dcdjax.util.files import TemporaryFolder, atomic_write, cache_folder
 from dcdjax.util.progress import Progress
 
 _CHUNK = 1 << 16
@@ -242,8 +241,8 @@ def _download(name: str, split: str, folder: Path, progress: Progress | None) ->
     for url, attempt in itertools.product(source.urls, range(_ATTEMPTS)):
         time.sleep(attempt)  # seconds: a busy server may answer the second time
         # Each process downloads into a folder of its own, on the disk of the cache.
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
-            archive = Path(temporary, "archive.zip")
+        with TemporaryFolder(".download-", folder) as temporary:
+            archive = temporary / "archive.zip"
             try:
                 _fetch(url, archive, progress)
                 _unpack(archive, source, folder)

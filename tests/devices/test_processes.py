@@ -143,7 +143,7 @@ def overheard(*noises, token="", held=()):
 
 @pytest.mark.filterwarnings("ignore::dcdjax.devices.rendezvous.StrangerWarning")
 def test_strangers_are_not_heard():
-    noises = [
+    noises: list[Any] = [
         b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"x" * 9000, b"", b'{"rank": 9}\n', b"[" * 4000 + b"\n",
         lambda line: greeting(line, rank=9),
         lambda line: greeting(line, token="another", rank=1),
