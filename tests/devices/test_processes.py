@@ -120,7 +120,7 @@ def test_another_version():
     assert outcome[0].endswith(r", but 0.0.1\x1b[2J on rank 1")
 
 
-def overheard(*noises, token="", held=()):
+def overheard(*noises: Any, token="", held=()):
     """What two processes are told if strangers connect first, who say this, or nothing and stay."""
     port, outcomes = free_port(), []
     first = threading.Thread(target=lambda: outcomes.extend(met((2, 0), port=port, token=token)))
