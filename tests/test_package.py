@@ -104,7 +104,7 @@ def test_rule_in_the_docs_is_the_update():
 
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, *sorted((ROOT / "experiments").glob("*/*.md"))],
+    [*PAGES, ROOT / "SECURITY.md", *sorted((ROOT / "experiments").glob("*/*.md"))],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(page):

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dcdjax.cli.tables import shown, table
-from dcdjax.cli.terminal import InterruptOnce, find_corpus, find_tokenizer, join, save, use_cores
+from dcdjax.cli.terminal import (
+    InterruptOnce,
+    find_corpus,
+    find_tokenizer,
+    join,
+    save,
+    stop_cleanly,
+    use_cores,
+)
 from dcdjax.embedding import storage
 from dcdjax.text import stop_words
 from dcdjax.util.parallel import num_workers
@@ -215,13 +223,14 @@ def export(chosen: Namespace) -> int:
     if chosen.path == "-":
         if chosen.format == "projector":
             raise ValueError("--format projector writes a folder, not to standard output")
-        with tempfile.TemporaryDirectory() as folder:
+        with stop_cleanly(), tempfile.TemporaryDirectory() as folder:
             embedding.export(path := os.path.join(folder, "vectors"), chosen.format, **options)
             with open(path, "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
         return 0
     _check_place(chosen.path, chosen.model, folder=chosen.format == "projector")
-    embedding.export(chosen.path, chosen.format, **options)
+    with stop_cleanly():
+        embedding.export(chosen.path, chosen.format, **options)
     width = embedding.num_topics if chosen.topics else embedding.W.shape[1]
     print(f"{len(embedding)} words with {width} numbers each: {chosen.path}")
     return 0
@@ -240,7 +249,8 @@ def report(chosen: Namespace) -> int:
     if chosen.output == "-":
         sys.stdout.buffer.write(page.html.encode())
         return 0
-    page.save(chosen.output)
+    with stop_cleanly():
+        page.save(chosen.output)
     print(f"{chosen.output}: {os.path.getsize(chosen.output) / 1e6:.1f} MB. Open it in a browser.")
     return 0
 

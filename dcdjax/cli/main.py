@@ -263,7 +263,7 @@ def _process_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
         "several processes",
         "Start the same command in each process, with another rank. The process of rank 0 writes the model. "
-        "If other machines can reach the coordinator, DCDJAX_TOKEN must be the same secret in the environment of all. "
+        "If others can reach the coordinator, DCDJAX_TOKEN must hold the same secret in all. "
         "From a --matrix that dcdjax saved, each process keeps only the rows of its own devices in memory.",
     ).add_argument
     add("--coordinator", metavar="HOST:PORT", help="address of rank 0, the only one where it listens")

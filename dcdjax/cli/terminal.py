@@ -7,8 +7,8 @@ import sys
 import tempfile
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,25 @@ class InterruptOnce:
             signal.signal(number, before)
 
 
+@contextmanager
+def stop_cleanly() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that unfinished files are deleted."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def find_corpus(names: Sequence[str]) -> Any:
     """Return the corpus that the command line names: standard input, a data set, files or folders."""
     if "-" in names:
@@ -104,7 +123,7 @@ def find_corpus(names: Sequence[str]) -> Any:
     from dcdjax.util.progress import Bars
 
     if len(names) == 1 and names[0] in datasets.names() and not os.path.exists(names[0]):
-        with Bars() as progress:
+        with Bars() as progress, stop_cleanly():
             return datasets.load(names[0], progress=progress)
     for path in names:
         if not os.path.exists(path):
@@ -136,12 +155,17 @@ def find_tokenizer(name: str) -> Callable[[str], Any]:
 
 
 def save(embedding: "Embedding", folder: str) -> None:
-    """Save the model in a folder. If that fails, save it in a temporary folder, so that it is not lost."""
+    """Save the model in a folder. If that fails, save it in a new folder beside it, or a temporary one."""
     try:
         embedding.save(folder)
     except (OSError, ValueError) as error:
-        elsewhere = tempfile.mkdtemp(prefix="dcdjax-")
-        embedding.save(elsewhere)
+        place, name = os.path.split(os.path.abspath(folder))
+        try:
+            elsewhere = tempfile.mkdtemp(prefix=f"{name}-", dir=place)
+            embedding.save(elsewhere)
+        except OSError:
+            elsewhere = tempfile.mkdtemp(prefix="dcdjax-")
+            embedding.save(elsewhere)
         raise OSError(
             f"{folder} could not be written ({describe(error)}); the model is saved in {elsewhere}"
         ) from error

@@ -51,8 +51,8 @@ def join(
     the token may be left out.
 
     Args:
-      coordinator: HOST:PORT at which all processes can reach rank 0. Rank 0 listens at this address only. Pass
-        this and the next two arguments together, or none of them on SLURM, Open MPI or a TPU pod, whose
+      coordinator: HOST:PORT at which all processes can reach rank 0, which listens at this address only.
+        Pass this and the next two arguments together, or none of them on SLURM, Open MPI or a TPU pod, whose
         environment variables are used then.
       num_processes: the number of processes.
       rank: the number of this process, from 0.

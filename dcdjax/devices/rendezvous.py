@@ -1,7 +1,7 @@
 """Let processes find each other before JAX connects them.
 
-JAX ends a process without an exception if another one does not connect within `initialization_timeout`, as
-of JAX 0.7.2 and 0.10.2. So the processes first connect here, at the same address: rank 0 waits for all others,
+JAX ends a process without an exception if another one does not connect within `initialization_timeout`, as of
+JAX 0.7.2 and 0.10.2. So the processes first connect here, at the same address: rank 0 waits for all others,
 compares their settings, and sends each of them the outcome.
 
 Each message is a line. Rank 0 sends a random challenge; the other side answers with its settings, and with a

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dcdjax.util import files, store
+from dcdjax.util import store
 
 _FILE, _KIND = "model.safetensors", "model"
-# Seconds after which no process can still be writing a temporary file, so that it may be removed. Newer ones
-# stay: where folders cannot be locked, another process may be writing them.
-_STALE = 24 * 60 * 60.0
 
 
 def save(
@@ -37,7 +34,6 @@ def save(
     """
     check_target(folder)
     store.write(Path(folder, _FILE), tensors, content, kind=_KIND, take_turns=True, make_folder=True)
-    files.remove_leftovers(Path(folder), _FILE, min_age=_STALE)
 
 
 def load(folder: str | os.PathLike[str]) -> store.Stored:

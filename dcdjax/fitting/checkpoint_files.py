@@ -52,8 +52,8 @@ class CheckpointFolder:
         try:
             with ExitStack() as lock:
                 self.path.mkdir(parents=True, exist_ok=True)
-                lock.enter_context(store.lock(self.path / _LOCK, wait=False))
-                files.remove_leftovers(self.path, "checkpoint-")
+                lock.enter_context(store.lock(self.path / _LOCK, wait=0.0))
+                files.remove_leftovers(self.path, "checkpoint-", min_age=0.0)
                 with files.atomic_write(self.path / _PROBE) as file:
                     file.write(bytes(_PROBE_BYTES))
                 os.unlink(self.path / _PROBE)

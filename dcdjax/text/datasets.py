@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import itertools
 import os
-import tempfile
 import time
 import zipfile
 import zlib
@@ -15,16 +14,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dcdjax.text import python_docs
 from dcdjax.util import checks, trust
-from dcdjax.util.files import atomic_write, cache_folder, describe
+from dcdjax.util.files import TemporaryFolder, atomic_write, cache_folder, describe
 from dcdjax.util.progress import Progress
 
 _CHUNK = 1 << 16
 # Seconds without a byte after which a connection counts as lost, and attempts for each address.
 _TIMEOUT, _ATTEMPTS = 30, 2
+# Bytes a second. A connection that is slower on average counts as lost too, after `_TIMEOUT`.
+_LEAST_SPEED = 10_000
+# How much larger than its texts a zip archive may be, in bytes.
+_MAX_OVERHEAD = 1 << 20
 
 
 class DownloadError(OSError):
@@ -241,19 +244,21 @@ def _download(name: str, split: str, folder: Path, progress: Progress | None) ->
     The archive is not kept. Its checksum does not matter, as mirrors may pack the same text differently.
     """
     import requests  # takes a while to import, and most texts are in the cache
+    import urllib3
 
     source = SOURCES[name]
     failures = {}
+    max_bytes = sum(text.num_bytes for text in source.texts.values()) + _MAX_OVERHEAD
     for url, attempt in itertools.product(source.urls, range(_ATTEMPTS)):
         time.sleep(attempt)  # seconds: a busy server may answer the second time
         # Each process downloads into a folder of its own, on the disk of the cache.
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
-            archive = Path(temporary, "archive.zip")
+        with TemporaryFolder(".download-", folder) as temporary:
+            archive = temporary / "archive.zip"
             try:
-                _fetch(url, archive, progress)
+                _fetch(url, archive, progress, max_bytes=max_bytes)
                 _unpack(archive, source, folder)
                 return
-            except (requests.RequestException, ValueError) as error:
+            except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
                 failures[url] = f"{url}: {error}"
     advice = (
         f"Without a network, put the text ({source.texts[split].member} in that zip) as {name}/{split}.txt "
@@ -262,19 +267,41 @@ def _download(name: str, split: str, folder: Path, progress: Progress | None) ->
     raise DownloadError("\n".join([f"cannot download {name}", *failures.values(), advice]))
 
 
-def _fetch(url: str, path: Path, progress: Progress | None) -> None:
-    """Download a file, and report progress in bytes."""
+def _fetch(url: str, path: Path, progress: Progress | None, *, max_bytes: int) -> None:
+    """Download a file, and report progress in bytes.
+
+    Raises:
+      ValueError: if the file is too large, comes too slowly, or would come without encryption from an address
+        that promises it.
+    """
     import requests
 
     # A server must not compress the archive once more: the bytes read would not add up to the length.
     answer = requests.get(url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=_TIMEOUT)
+    began = time.monotonic()
     with answer, path.open("wb") as file:
         answer.raise_for_status()
+        if url.startswith("https:") and not answer.url.startswith("https:"):
+            raise ValueError(f"it leads to an address without https, {answer.url}")
         total = int(answer.headers.get("Content-Length", 0)) or None
-        for chunk in itertools.chain([b""], answer.iter_content(_CHUNK)):  # the first call says 0 bytes
+        for chunk in itertools.chain([b""], _chunks(answer)):  # the first call says 0 bytes
             file.write(chunk)
+            done = file.tell()
+            if max(done, total or 0) > max_bytes:
+                raise ValueError(f"the file has {max(done, total or 0)} bytes, more than {max_bytes}")
+            if time.monotonic() - began > _TIMEOUT + done / _LEAST_SPEED:
+                raise ValueError(f"it sends less than {_LEAST_SPEED} bytes a second")
             if progress is not None:
-                progress(f"downloading {url.rpartition('/')[2]}", file.tell(), total, "B")
+                progress(f"downloading {url.rpartition('/')[2]}", done, total, "B")
+
+
+def _chunks(answer: Any) -> Iterator[bytes]:
+    """Yield bytes as they come, without waiting for a full chunk: a slow server must not go unnoticed."""
+    if hasattr(answer.raw, "read1"):
+        while chunk := answer.raw.read1(_CHUNK):
+            yield chunk
+    else:  # urllib3 before 2.2
+        yield from answer.iter_content(1 << 10)
 
 
 def _unpack(archive: Path, source: Source, folder: Path) -> None:
@@ -288,5 +315,9 @@ def _unpack(archive: Path, source: Source, folder: Path) -> None:
                 unpacked = Path(zipped.extract(text.member, archive.parent))
                 _check_sha256(unpacked, text)
                 os.replace(unpacked, folder / f"{split}.txt")  # other processes see all of it or nothing
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error) as error:
+    except (ValueError, MemoryError):
+        raise
+    except Exception as error:  # damaged, encrypted or odd archives raise many kinds
+        if isinstance(error, OSError) and error.errno is not None:  # the disk
+            raise
         raise ValueError(f"not the expected zip archive: {error}") from error

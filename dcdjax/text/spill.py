@@ -1,19 +1,19 @@
 """Hold arrays and tables in temporary files where they do not fit in memory.
 
 Temporary files are in the system's folder for them (the environment variable TMPDIR names another). They are
-deleted when their owner is closed, at the latest when the process ends.
+deleted when their owner is closed, at the latest when the process ends. If it is killed, the next process
+that needs such files deletes them.
 """
 
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from dcdjax.util.files import name_in_os_errors
+from dcdjax.util.files import TemporaryFolder, name_in_os_errors
 from dcdjax.util.parallel import num_workers
 
 # DuckDB recommends this much for each thread that aggregates.
@@ -74,8 +74,8 @@ class SpillDatabase:
     """
 
     def __init__(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="dcdjax-", ignore_cleanup_errors=True)
-        self._folder = Path(self._temporary.name)
+        self._temporary = TemporaryFolder("dcdjax-spill-")
+        self._folder = self._temporary.path
         self._writers: dict[str, pyarrow.parquet.ParquetWriter] = {}
 
     def add(self, name: str, table: pa.Table) -> None:
@@ -130,4 +130,4 @@ class SpillDatabase:
         """Delete the tables and their files."""
         for writer in self._writers.values():
             writer.close()
-        self._temporary.cleanup()
+        self._temporary.close()

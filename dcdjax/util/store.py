@@ -11,8 +11,9 @@ import math
 import os
 import re
 import reprlib
+import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,9 @@ _BEGINNING = re.compile(rb'.{8}\{"__metadata__":\{"format":"dcdjax","kind":"(\w+
 _DTYPES = {
     "float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
+# Seconds to wait for another process that writes into the same folder, and between two tries.
+SECONDS_TO_WAIT = 60.0
+_SECONDS_BETWEEN_TRIES = 0.02
 # safetensors reads headers up to 100 MB, and the text may double there. A longer one becomes a tensor.
 MAX_TEXT_IN_HEADER = 40_000_000
 _TEXT_TENSOR = "__content__"
@@ -73,12 +77,13 @@ def write(
       content: dicts with keys of type str, lists, str, int, finite float, bool, None. NumPy scalars become
         Python numbers. Tuples are refused, because they would come back as lists.
       kind: what the file holds, such as "model". `read` can insist on it.
-      take_turns: lock the folder, so that processes that write into it wait for each other.
+      take_turns: lock the folder, so that processes that write into it wait for each other, for a minute at
+        most.
       make_folder: make the folder of the file if it does not exist, which is an error otherwise.
 
     Raises:
       ValueError: if a tensor or an entry of the content cannot be saved. Nothing is written.
-      OSError: if the disk refuses.
+      OSError: if the disk refuses, or another process holds the lock for too long.
 
     Example:
       >>> import tempfile
@@ -109,7 +114,10 @@ def write(
     folder = Path(path).parent
     if make_folder:
         folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder, wait=True) if take_turns else nullcontext(), files.atomic_write(path) as file:
+    with (
+        lock(folder, wait=SECONDS_TO_WAIT) if take_turns else nullcontext(),
+        files.atomic_write(path) as file,
+    ):
         file.writelines([len(encoded).to_bytes(8, "little"), encoded, *pieces])
 
 
@@ -185,31 +193,51 @@ def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def lock(path: str | os.PathLike[str], *, wait: bool) -> Iterator[None]:
+def lock(path: str | os.PathLike[str], *, wait: float) -> Iterator[None]:
     """Hold a lock on a folder or file that no other process can hold, where the platform has locks.
 
     Args:
       path: a folder, or a file, which is made if there is none.
-      wait: wait until no other process holds the lock.
+      wait: seconds to wait until no other process holds the lock.
 
     Raises:
-      BlockingIOError: if another process holds the lock and `wait` is false.
+      BlockingIOError: if another process still holds the lock. The message says which one, if the system
+        tells.
     """
     if fcntl is None:
         yield
         return
     flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags, 0o666)
+    until = time.monotonic() + wait
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise
-        except OSError:  # some network file systems have no locks
-            pass
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                # Whoever may read the folder can lock it: this must not take for ever.
+                if time.monotonic() >= until:
+                    reason = f"locked by {_holder(descriptor)}"
+                    raise BlockingIOError(error.errno, reason, os.fspath(path)) from None
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+            except OSError:  # some network file systems have no locks
+                break
         yield
     finally:
         os.close(descriptor)  # which unlocks, as the end of the process does
+
+
+def _holder(descriptor: int) -> str:
+    """Return which process holds a lock on an open file, as far as the system tells."""
+    found = os.fstat(descriptor)
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with suppress(OSError, ValueError):  # only Linux has this file
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "FLOCK" in fields[:2] and device in fields:
+                return f"process {int(fields[fields.index(device) - 1])}"
+    return "another process"
 
 
 def _to_json(value: Any, where: str, depth: int) -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -342,7 +343,24 @@ def test_what_cannot_be_saved_is_saved_elsewhere(model, folder, monkeypatch, tmp
     with pytest.raises(OSError, match=r"could not be written .* the model is saved in ") as caught:
         terminal.save(Embedding.load(model), str(blocked))
     elsewhere = str(caught.value).split("saved in ")[1]
+    assert os.path.dirname(elsewhere) == str(folder)  # beside it
     assert Embedding.load(elsewhere).words == Embedding.load(model).words
+    shutil.rmtree(elsewhere)
+    with pytest.raises(OSError, match=r"could not be written .* the model is saved in ") as caught:
+        terminal.save(Embedding.load(model), str(blocked / "deeper"))
+    assert str(caught.value).split("saved in ")[1].startswith(str(tmp_path))
+
+
+def test_sigterm_leaves_no_unfinished_page(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "fsync", lambda _: signal.raise_signal(signal.SIGTERM))
+    ended = []
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.append("killed"))
+    try:
+        called(capsys, "report", model, "-o", tmp_path / "page.html", "--quiet", code=130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not ended
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_another_version():
     assert outcome[0].endswith(r", but 0.0.1\x1b[2J on rank 1")
 
 
-def overheard(*noises, token="", held=()):
+def overheard(*noises: Any, token="", held=()):
     """What two processes are told if strangers connect first, who say this, or nothing and stay."""
     port, outcomes = free_port(), []
     first = threading.Thread(target=lambda: outcomes.extend(met((2, 0), port=port, token=token)))
@@ -144,7 +144,7 @@ def overheard(*noises, token="", held=()):
 
 @pytest.mark.filterwarnings("ignore::dcdjax.devices.rendezvous.StrangerWarning")
 def test_strangers_are_not_heard():
-    noises = [
+    noises: list[Any] = [
         b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"x" * 9000, b"", b'{"rank": 9}\n', b"[" * 4000 + b"\n",
         lambda line: greeting(line, rank=9),
         lambda line: greeting(line, token="another", rank=1),

@@ -223,7 +223,7 @@ def test_each_step_is_on_the_disk_before_the_next(folder, monkeypatch):
     leftover.touch()
     os.utime(leftover, (0, 0))
     save(folder, OTHER, {})
-    assert steps == ["sync file", "name sors", "sync folder", "remove"]
+    assert steps == ["remove", "sync file", "name sors", "sync folder"]
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP], ids=["EINVAL", "ENOTSUP"])
@@ -366,6 +366,21 @@ def test_savers_take_turns(folder):
         os.close(descriptor)
         saver.join()
     assert same(load(folder), OTHER, {})
+
+
+def test_a_lock_that_stays_is_an_error_that_names_its_holder(folder, monkeypatch):
+    monkeypatch.setattr(store, "SECONDS_TO_WAIT", 0.1)
+    descriptor = os.open(folder, os.O_RDONLY)  # who may only read can lock it
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        with pytest.raises(
+            BlockingIOError, match=f"locked by (process {os.getpid()}|another process): .*{folder.name}"
+        ):
+            save(folder, OTHER, {})
+    finally:
+        os.close(descriptor)
+    assert same(load(folder), TENSORS, CONTENT)
+    save(folder, OTHER, {})
 
 
 def test_jax_is_not_imported():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from dcdjax.text import datasets, python_docs
 from dcdjax.text.datasets import DownloadError
@@ -25,6 +26,26 @@ LOCAL_NAMES = ["train.txt.gz", "train.txt", "roses.train.tokens.gz", "roses.trai
 
 def sha256(text):
     return hashlib.sha256(text).hexdigest()
+
+
+def drip(handler):
+    """Answers with a byte now and then, for ever."""
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b"x")
+        threading.Event().wait(0.02)
+
+
+def encrypted(content):
+    """The archive, as if it had a password: by the flags of its members."""
+    content = bytearray(content)
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        found = content.find(signature)
+        while found >= 0:
+            content[found + offset] |= 1
+            found = content.find(signature, found + 4)
+    return bytes(content)
 
 
 def packed(texts, compression=zipfile.ZIP_DEFLATED):
@@ -339,8 +360,9 @@ def corrupted(content):
         ),
         (packed({**TEXTS, "test": b"x"}), f"roses.test.tokens does not have {len(TEXTS['test'])} bytes"),
         (corrupted(packed(TEXTS)), "not the expected zip archive"),
+        (encrypted(packed(TEXTS)), "corpus.zip: not the expected zip archive: .*encrypted"),
     ],
-    ids=["no zip", "member missing", "other text", "other size", "corrupted"],
+    ids=["no zip", "member missing", "other text", "other size", "corrupted", "encrypted"],
 )
 def test_wrong_zip(known, start, tmp_path, content, message):
     known(start(serve(content)).url)
@@ -348,6 +370,33 @@ def test_wrong_zip(known, start, tmp_path, content, message):
         datasets.load("roses")
     for path in (tmp_path / "cache" / "roses").iterdir():
         assert path.read_bytes() == TEXTS[path.stem]  # what came before the wrong member
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_a_file_that_is_too_large_is_not_read(known, start, monkeypatch, length):
+    monkeypatch.setattr(datasets, "_MAX_OVERHEAD", 0)
+    server = start(serve(bytes(10_000_000), length=length))
+    known(server.url)
+    seen = []
+    with pytest.raises(DownloadError, match=r"the file has \d+ bytes, more than 8\d{4}"):
+        datasets.load("roses", progress=lambda _, done, *more: seen.append(done))
+    assert max(seen, default=0) < 100_000
+
+
+def test_a_server_that_drips_does_not_hold_us(known, start, monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets, "_TIMEOUT", 0.2)
+    known(start(drip).url)
+    with pytest.raises(DownloadError, match="it sends less than 10000 bytes a second"):
+        datasets.load("roses")
+    assert list((tmp_path / "cache" / "roses").iterdir()) == []
+
+
+def test_no_way_from_https_to_http(known, start, monkeypatch):
+    server, get = start(serve(packed(TEXTS))), requests.get
+    monkeypatch.setattr(requests, "get", lambda url, **more: get(server.url, **more))  # as if redirected
+    known("https://example.org/corpus.zip")
+    with pytest.raises(DownloadError, match=f"leads to an address without https, {server.url}"):
+        datasets.load("roses")
 
 
 def test_no_network_says_what_to_do(known, tmp_path):

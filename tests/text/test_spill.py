@@ -101,6 +101,20 @@ def test_too_little_memory_says_so():
             list(database.query("SELECT x, count(*) FROM {some} GROUP BY x ORDER BY x", memory=1000))
 
 
+def test_an_interrupted_query_is_an_interruption(folder, monkeypatch):
+    import duckdb
+
+    def interrupted(**_):  # as DuckDB does when Ctrl-C comes while a query runs
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(duckdb, "connect", interrupted)
+    with closing(SpillDatabase()) as database:
+        database.add("some", pa.table({"x": [1]}))
+        with pytest.raises(KeyboardInterrupt):
+            list(database.query("SELECT x FROM {some}", memory=1 << 28))
+    assert not list(Path(folder).iterdir())
+
+
 def test_nothing_is_printed_where_somebody_may_type():
     code = """
 import duckdb, numpy as np, pyarrow as pa

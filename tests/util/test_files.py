@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dcdjax.util.files import atomic_write, describe, name_in_os_errors, remove_leftovers
+from dcdjax.util.files import TemporaryFolder, atomic_write, describe, name_in_os_errors, remove_leftovers
 from dcdjax.util.parallel import in_order, num_workers
 from dcdjax.util.progress import Bars
 
@@ -95,8 +96,72 @@ def test_leftovers_are_removed_by_target_and_age(tmp_path):
             os.utime(path, (0, 0))
     remove_leftovers(tmp_path, "a-", min_age=60.0)
     assert set(os.listdir(tmp_path)) == {recent.name, other.name, ".a-mine.part"}
-    remove_leftovers(tmp_path, "a-")
+    remove_leftovers(tmp_path, "a-", min_age=0.0)
     assert set(os.listdir(tmp_path)) == {other.name, ".a-mine.part"}
+
+
+# Writes a file and makes a temporary folder, says so, and waits to be killed.
+KILLED = """
+import sys
+from dcdjax.util.files import TemporaryFolder, atomic_write
+with TemporaryFolder("spill-", sys.argv[1]) as folder, atomic_write(sys.argv[1] + "/page.html") as file:
+    (folder / "data").write_text("large")
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks")
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(tmp_path):
+    def started():
+        one = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert one.stdout is not None
+        one.stdout.readline()
+        return one
+
+    def write():
+        for path in tmp_path.glob(".*.part"):  # without a lock they would count as left behind
+            os.utime(path, (0, 0))
+        with TemporaryFolder("spill-", tmp_path), atomic_write(tmp_path / "page.html"):
+            pass
+        return sorted(name[:6] for name in os.listdir(tmp_path))
+
+    with started() as one:
+        assert write() == [".page.", "page.h", "spill-"]
+        one.kill()
+        one.wait()
+        assert write() == ["page.h"]
+    with started() as one:
+        one.communicate(b"")
+        assert sorted(os.listdir(tmp_path)) == ["page.html"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no links")
+def test_links_and_what_others_made_stay(tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "lock").touch()
+    (tmp_path / "spill-link").symlink_to(kept)
+    (tmp_path / "spill-unlocked").mkdir()  # without a file to lock: not ours
+    part = tmp_path / f".a.{'0' * 16}.part"
+    part.symlink_to(kept / "lock")
+    os.utime(kept / "lock", (0, 0))
+    with TemporaryFolder("spill-", tmp_path), atomic_write(tmp_path / "a"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == [part.name, "a", "kept", "spill-link", "spill-unlocked"]
+    own = tmp_path / "spill-x"
+    own.mkdir()
+    (own / "lock").touch()
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    TemporaryFolder("spill-", tmp_path).close()
+    assert own.is_dir()
+    monkeypatch.undo()
+    TemporaryFolder("spill-", tmp_path).close()
+    assert not own.is_dir()
+    assert (kept / "lock").exists()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
