@@ -32,7 +32,7 @@ from dcdjax.devices import sweeps
 from dcdjax.fitting.checkpoint_files import CheckpointError, CheckpointWarning
 from dcdjax.util import matrix_files, store
 
-NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 60))
+NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 40))
 # Far above what the files here need, far below what a lying size would take.
 MAX_SECONDS, MAX_BYTES = 20, 1 << 30
 CORPUS = ["tea cup tea", "cup tea", "sail ship", "ship sail sea"]
