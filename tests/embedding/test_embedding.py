@@ -442,6 +442,7 @@ W_GOOD = np.array([[0.5, 0.5], [0.1, 0.9]])
         ({"word_counts": np.ones(1)}, "word_counts must have 2 entries"),
         ({"margins": np.ones((2, 2))}, r"margins must have 2 entries, got shape \(2, 2\)"),
         ({"margins": np.array([1, np.nan])}, "margins must be finite and not negative"),
+        ({"margins": np.array([1.0, 0.0])}, "margins must be positive, that of word 1 is 0"),
         ({"word_counts": np.array([1, -1])}, "word_counts must be finite and not negative"),
         ({"record": [1]}, "record must be a mapping, got list"),
         ({"record": {"weighting": None}, "margins": np.ones(2)}, "record: the weighting must be a mapping"),
