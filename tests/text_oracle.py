@@ -80,10 +80,11 @@ def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, lea
     """The phrases of two and three words, found by counting in plain Python; and what is left of them."""
     words, counts = most_frequent(documents, max_words, min_count, drop)
     kept, least = set(words), max(least_count, min_count, counts[-1] if len(words) == max_words else 0)
-    has_function_words = len(words) > 100 and sum(counts[:10]) > sum(counts) / 6
-    never = {
-        word for word, n in zip(words, counts, strict=True) if n > sum(counts) / 200 and has_function_words
-    }
+    proper = {word: n for word, n in zip(words, counts, strict=True) if any(map(str.isalnum, word))}
+    total = sum(proper.values())
+    has_function_words = len(words) > 100 and sum(sorted(proper.values())[-10:]) > total / 6
+    never = {word for word, n in proper.items() if n > total / 200 and has_function_words}
+    frequent = {word for word, n in proper.items() if n > total / 1000 and has_function_words}
     found = []
     for length in (2, 3):
         joined = [join(tokens, found) for tokens in documents]
@@ -98,13 +99,12 @@ def phrases(documents, max_words=None, min_count=1, drop=(), least_count=10, lea
                 continue
             p = count / total
             npmi = np.log(count * total / (single[one] * single[other])) / -np.log(p)
-            more, less = max(single[one], single[other]), min(single[one], single[other])
             if (
                 npmi >= least_npmi
                 and any(map(str.isalpha, one.split(" ")[0]))
                 and any(map(str.isalnum, other.split(" ")[-1]))
                 and not {one.split(" ")[0], other.split(" ")[-1]} & never
-                and not (has_function_words and more > total / 1000 and count < less / 2)
+                and not ({one, other} & frequent and count < min(single[one], single[other]) / 2)
             ):
                 found.append(f"{one} {other}")
     while True:

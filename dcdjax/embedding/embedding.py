@@ -366,23 +366,17 @@ class Embedding(GensimNames):
     ) -> None:
         """Write the words and vectors for other tools.
 
-        The formats of word2vec have no blanks in words. There, the phrase "new york" becomes "new_york".
-
         Args:
           path: the file to write; a folder for "projector".
-          format: "word2vec" or "word2vec-binary" for gensim's `KeyedVectors.load_word2vec_format`, "numpy"
-            for an .npz file with `words` and `vectors`, "projector" for the TSV files of the TensorFlow
-            embedding projector.
+          format: "word2vec" or "word2vec-binary" for gensim's `KeyedVectors.load_word2vec_format` (the phrase
+            "new york" becomes "new_york"), "numpy" for an .npz file with `words` and `vectors`, "projector"
+            for the TSV files of the TensorFlow embedding projector.
           scaled: write W_ik / sqrt(s_k) instead of W_ik. The dot product of two such vectors is Shat_ij.
           topics: write P(topic | word) of the topics that are shown, instead of all columns of W.
         """
-        words = self.words
-        if format in ("word2vec", "word2vec-binary"):
-            joined = {phrase: phrase.replace(" ", "_") for phrase in self.phrases}
-            words = tuple(joined.get(word, word) for word in words)
         W = self.topic_probabilities() if topics else self.W
         vectors = np.asarray(W / jnp.sqrt(lookup.topic_sizes(W))[None, :] if scaled else W)
-        export.write(path, format, words, vectors, word_counts=self.word_counts)
+        export.write(path, format, self.words, vectors, word_counts=self.word_counts)
 
     # --- Helpers ------------------------------------------------------------------------------------
 

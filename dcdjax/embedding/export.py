@@ -46,6 +46,8 @@ def write(
         columns = None if word_counts is None else {"count": word_counts.tolist()}
         write_projector(path, words, vectors, columns=columns)
     else:
+        # Words have no blanks in these formats, so phrases are written as word2vec's own tool writes them.
+        words = [word.replace(" ", "_") if " " in word.strip() else word for word in words]
         write_word2vec(path, words, vectors, binary=format == "word2vec-binary")
 
 

@@ -21,7 +21,7 @@ from dcdjax.text.vocabulary import BREAK, OUTSIDE, TOKENS_PER_PIECE, Outside, To
 LEAST_NPMI = 0.5
 LEAST_COUNT = 10
 # Some pairs of function words, such as "has been", have a large NPMI too. A text has function words if its
-# ten most frequent words make up more than this share: 0.19 to 0.29 in English, 0.05 to 0.12 without them.
+# ten most frequent words make up more than this share: 0.19 to 0.27 in English, 0.05 to 0.12 without them.
 FUNCTION_SHARE = 1 / 6
 # Then a word with this share of the text forms a phrase only with a word that stands beside it half of the
 # time ("new york", not "has been"), and a word with the second share forms none ("at least").
@@ -246,18 +246,23 @@ def _find(
     encoded: Callable[[], Iterable[np.ndarray]], vocabulary: Vocabulary, least: int, memory: int
 ) -> list[tuple[str, ...]]:
     """Return the phrases of two and three words that occur at least `least` times."""
-    words, share = vocabulary.words, vocabulary.counts / vocabulary.counts.sum()
-    has_function_words = len(words) > _FEW_WORDS and bool(np.sort(share)[-10:].sum() > FUNCTION_SHARE)
-    may_join = (share <= VERY_FREQUENT) | (not has_function_words)
+    words = vocabulary.words
     # "dota 2" is a phrase, but not "1 0" or ", and".
-    begins = may_join & np.array([word.isalpha() or any(map(str.isalpha, word)) for word in words], bool)
-    ends = may_join & np.array([word.isalnum() or any(map(str.isalnum, word)) for word in words], bool)
+    begins = np.array([word.isalpha() or any(map(str.isalpha, word)) for word in words], bool)
+    ends = np.array([word.isalnum() or any(map(str.isalnum, word)) for word in words], bool)
+    # Punctuation does not count here, which some texts have as tokens.
+    share = np.where(ends, vocabulary.counts, 0) / max(1, vocabulary.counts[ends].sum())
+    if len(words) <= _FEW_WORDS or np.sort(share)[-10:].sum() <= FUNCTION_SHARE:
+        share[:] = 0
+    begins &= share <= VERY_FREQUENT
+    ends &= share <= VERY_FREQUENT
     parts: list[tuple[int, ...]] = [(number,) for number in range(len(words))]
     while len(parts[-1]) < _MOST_WORDS:
         joiner = Joiner(parts[len(words) :], len(words))
         wanted = _Wanted(parts, begins, ends)
         pairs = count_adjacent(joiner(encoded()), len(parts), wanted, least=least, memory=memory)
-        good = _are_phrases(*pairs, has_function_words=has_function_words)
+        is_frequent = np.append(share > FREQUENT, np.zeros(len(parts) - len(words), bool))
+        good = _are_phrases(*pairs, is_frequent)
         joined = zip(*(numbers[good].tolist() for numbers in pairs[:2]), strict=True)
         # The same three words can come from two pairs.
         new = list(dict.fromkeys(parts[first] + parts[second] for first, second in joined))
@@ -284,17 +289,11 @@ class _Wanted:
 
 
 def _are_phrases(
-    first: np.ndarray,
-    second: np.ndarray,
-    times: np.ndarray,
-    counts: np.ndarray,
-    *,
-    has_function_words: bool,
+    first: np.ndarray, second: np.ndarray, times: np.ndarray, counts: np.ndarray, is_frequent: np.ndarray
 ) -> np.ndarray:
     """Decide which pairs of adjacent words are phrases, by the counts of the pairs and of the words."""
     total = counts.sum()
     one, other, both = counts[first] / total, counts[second] / total, times / total
     good = np.log(both / (one * other)) >= LEAST_NPMI * -np.log(both)
-    if has_function_words:
-        good &= (np.maximum(one, other) <= FREQUENT) | (both >= np.minimum(one, other) / 2)
-    return good
+    belong = times >= np.minimum(counts[first], counts[second]) / 2
+    return good & (belong | ~(is_frequent[first] | is_frequent[second]))

@@ -99,11 +99,12 @@ def test_counts_of_joined_texts(documents, given_phrases, max_words, min_count, 
 def random_documents(num_words=160, num_documents=400, length=60):
     """Zipf's law, with some words that follow each other more often than by chance."""
     rng = np.random.default_rng(0)
-    added = {"x y": 0.06, "x y z": 0.08, "w1 p": 0.05, "1 q": 0.05, "q , r": 0.05, "g h": 0.06, "g": 0.15}
+    added = {"x y": 0.06, "x y z": 0.08, "s t": 0.01, "s t u": 0.06, "1 q": 0.05, "q , r": 0.05}
+    added |= {"v p": 0.05, "v": 0.4, "g h": 0.06, "g": 0.15, "h": 0.15}
     documents = []
     for _ in range(num_documents):
         tokens = [f"w{n}" for n in rng.zipf(1.35, length) % num_words]
-        for phrase, chance in {**added, "h": 0.15}.items():
+        for phrase, chance in added.items():
             if rng.random() < chance:
                 at = rng.integers(length)
                 tokens[at:at] = phrase.split(" ")
@@ -124,8 +125,9 @@ def test_finds_what_a_search_by_hand_finds(monkeypatch, options):
     by_hand = text_oracle.pair_counts(joined, expected, 2)
     np.testing.assert_array_equal(counts.matrix.toarray(), by_hand)
     if not options:
-        # Not "1 q" nor "q ,", and not "w1 p" and "g h", which are like "at least" and "has been".
-        assert set(found) == {"x y", "x y z"}
+        # Not "1 q" nor "q ,", and not "v p" and "g h", which are like "at least" and "has been". Outside of
+        # "s t u", "s t" is rare.
+        assert set(found) == {"x y", "x y z", "s t u"}
     monkeypatch.setattr("dcdjax.text.blocks.BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr("dcdjax.text.phrases.TOKENS_PER_PIECE", 31)
     monkeypatch.setattr("dcdjax.text.vocabulary.TOKENS_PER_PIECE", 17)
@@ -143,11 +145,12 @@ def test_given_phrases_are_converted_as_tokens_are():
 
 def test_a_rare_phrase_does_not_push_its_words_out():
     """Joined, "x y" would be too rare for the vocabulary, and "x" and "y" would be lost with it."""
-    documents = [["x", "y"]] * 20 + [["v", "w"]] * 30 + [["x"], ["y"], *([f"f{n}"] for n in range(50))] * 25
-    assert {one.phrase for one in count(documents, phrases=True).phrases} == {"x y", "v w"}
-    few = count(documents, phrases=True, max_words=53)
-    assert [one.phrase for one in few.phrases] == ["v w"]
-    assert {"v w", "x", "y"} < set(few.words)
+    pairs = [["c", "d"]] * 51 + [["c"], ["d"]] * 9 + [["x", "y"]] * 50 + [["x"], ["y"]] * 10
+    documents = pairs + [["e"], ["f"], ["g"], ["h"]] * 50
+    assert {one.phrase for one in count(documents, phrases=True).phrases} == {"c d", "x y"}
+    few = count(documents, phrases=True, max_words=5)
+    assert [one.phrase for one in few.phrases] == ["c d"]
+    assert few.words == ("x", "y", "c d", "e", "f")
 
 
 def test_saved_with_counts(tmp_path):
