@@ -35,3 +35,14 @@ def embedding(num_words=60, starts=(5, 7), *, words=HOSTILE, seed=0, **more):
         **more,
     }
     return Embedding(words=words, W=jnp.asarray(W, jnp.float32), starts=starts, **given)
+
+
+def merged_levels(num_columns, num_subtopics, num_topics):
+    """Topics of subtopics of columns; the last topics are junk."""
+    rng = np.random.default_rng(1)
+    subtopics = np.append(
+        np.arange(num_subtopics), rng.integers(num_subtopics, size=num_columns - num_subtopics)
+    )
+    topics = np.append(np.arange(num_topics), rng.integers(num_topics, size=num_subtopics - num_topics))
+    coherence = np.linspace(0.5, -0.5, num_topics)[:, None] - np.linspace(0, 0.1, 20)
+    return Level(np.sort(topics)[subtopics], coherence), Level(subtopics)

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import called
-from embeddings import HOSTILE, embedding
+from embeddings import HOSTILE, embedding, merged_levels
 
 import dcdjax
 from dcdjax import Embedding, report
 from dcdjax.cli import main
+from dcdjax.report.labels import label
 
 
 class Told:
@@ -74,26 +75,59 @@ class Told:
                 assert share == pytest.approx(part, rel=0.0095)
 
 
-def test_it_tells_what_the_embedding_answers():
-    model = embedding()
+@pytest.mark.parametrize("more", [{}, {"levels": merged_levels(12, 8, 5)}], ids=["columns", "merged"])
+def test_it_tells_what_the_embedding_answers(more):
+    model = embedding(**more)
     told = Told(report.page(model, progress=False))
     assert told.words == list(model.words)
     told.assert_tells(model, 20)
+    W = np.asarray(model.topic_probabilities())
     for topic in model.topics(20):
         row = topic.number
         assert told.arrays["weights"][row] == np.float32(topic.weight)
         words = [model.words[number] for number in told.arrays["topic_words"][row]]
         assert words == [one.word for one in topic.words]
-        expected = [one.probability for one in topic.words]
-        np.testing.assert_allclose(told.arrays["topic_word_probabilities"][row], expected, rtol=1e-6)
-    assert told.told["coherence"] == [topic.coherence for topic in model.topics(10)]
+        expected = W[told.arrays["topic_words"][row], row]
+        np.testing.assert_allclose(told.arrays["topic_word_shares"][row], expected, rtol=1e-6)
+        name = [model.words[number] for number in told.told["labels"][row]]
+        assert len(name) == 3
+        assert set(name) < set(words) - {"<!--"}
+    topics = model.topics(10)
+    assert told.told["coherence"] == [topic.coherence for topic in topics]
+    assert told.told["junk"] == [topic.number for topic in topics if topic.junk]
+    assert told.told["first_word"] == told.told["labels"][0][0]
     assert told.arrays["counts"].tolist() == np.asarray(model.word_counts).tolist()
+    if not more:
+        assert told.told["subtopics"] is None
+        return
+    assert told.told["subtopics"] == [list(topic.subtopics) for topic in topics]
+    for part in model.topics(8, subtopics=True):
+        assert told.arrays["subtopic_weights"][part.number] == np.float32(part.weight)
+        words = [model.words[number] for number in told.arrays["subtopic_words"][part.number]]
+        assert words == [one.word for one in part.words]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("the Thames , river rivers bank", "the Thames river"),
+        ("— x 7 \u200b word \u3164 y", "word x y"),
+        ("7 … ! \u2800", "7"),
+        ("= \u00ad", ""),
+        ("game games Game", "game games Game"),
+        ("art artist arts", "art artist arts"),
+        ("漢 a 字 e\u0301", "漢 字 a"),
+    ],
+)
+def test_labels_are_words_that_tell_something(words, expected):
+    words = words.split(" ")
+    assert [words[place] for place in label(words)] == expected.split()
 
 
 def test_topics_are_alike_by_the_cosine_of_their_columns():
-    model = embedding()
+    model = embedding(levels=merged_levels(12, 8, 5))
     told = Told(report.page(model, progress=False))
-    W = np.asarray(model.W, np.float64)
+    W = np.asarray(model.topic_probabilities(), np.float64)
     unit = W / np.linalg.norm(W, axis=0)
     cosine = unit.T @ unit
     for topic, (like, likeness) in enumerate(

@@ -5,9 +5,10 @@ async function begin() {
   const page = {
     model,
     numberOf: new Map(model.shownWords.map((word, number) => [word, number])),
-    chosen: { word: model.first_word, topic: model.topicsOf(model.first_word)[0].topic },
+    chosen: { word: model.first_word, topic: 0 },
   };
   byId("size").textContent = sizes(model);
+  byId("legend-size").textContent = `Larger: a larger share ${model.whole}`;
   document.querySelector("main").hidden = false;
   const go = {
     toWord: (number) => choose(page, { word: number, topic: model.topicsOf(number)[0].topic }, "word"),
@@ -15,23 +16,27 @@ async function begin() {
     // A choice on the map keeps the focus on the map.
     toTopicHere: (topic) => choose(page, { topic }, null),
   };
-  const isShown = startChooser(model, () => {
-    page.map.redraw();
-    page.table.redraw();
-  });
   page.go = go;
-  page.noteWord = search(model.shownWords, page.numberOf, go.toWord, (...asked) => sayUnknown(page, ...asked));
-  page.map = topicMap(model, isShown, go);
-  page.table = topicTable(model, isShown, go);
+  page.noteWord = search(model, page.numberOf, go, (...asked) => sayUnknown(page, ...asked));
+  page.map = topicMap(model, go);
+  page.table = topicTable(model, go);
+  page.steps = topicSteps(model, go);
   showTraining(model);
+  for (const skip of document.querySelectorAll("#skip a")) {
+    skip.addEventListener("click", (event) => {
+      event.preventDefault();
+      reveal(skip.hash.slice(1));
+    });
+  }
   addEventListener("popstate", () => read(page));
   read(page);
 }
 
-function sizes({ shownWords, num_words: numWords, numTopics, count }) {
+function sizes({ shownWords, num_words: numWords, numTopics, subtopics, count }) {
   const which = count(0) === undefined ? "first" : "most frequent";
   const some = shownWords.length < numWords ? `the ${whole(shownWords.length)} ${which} of ` : "";
-  return `${some}${counted(numWords, "word")}, ${counted(numTopics, "topic")}`;
+  const parts = subtopics ? `, ${whole(subtopics.flat().length)} subtopics` : "";
+  return `${some}${counted(numWords, "word")}, ${counted(numTopics, "topic")}${parts}`;
 }
 
 function choose(page, change, place) {
@@ -44,20 +49,21 @@ function choose(page, change, place) {
     say(`${counted(model.neighbors(word).length, "neighbor")} of ${model.words[word]}`);
     if (!same) remember(page, "pushState", `#word=${address(model.words[word])}`);
   } else {
-    say(`Topic ${topic}: ${model.nameOf(topic, 5).join(", ")}`);
+    say(`Topic ${topic}: ${model.firstWords(topic, 5).join(", ")}`);
     if (!same) remember(page, "pushState", `#topic=${topic}`);
   }
   if (place) reveal(place);
 }
 
-function show({ model, chosen, go, noteWord, map, table }) {
+function show({ model, chosen, go, noteWord, map, table, steps }) {
   byId("unknown").replaceChildren();
   document.title = `${model.words[chosen.word]} · ${model.title}`;
   showWord(model, chosen.word, go);
   showTopic(model, chosen.topic, go);
   noteWord(chosen.word);
-  map.choose(chosen);
-  table.choose(chosen.topic);
+  map(chosen);
+  table(chosen.topic);
+  steps(chosen.topic);
 }
 
 const say = (text) => (byId("status").textContent = text);
@@ -72,12 +78,14 @@ function reveal(name) {
   if (top < covered || bottom > innerHeight) scrollBy(0, top - covered - 16);
 }
 
-function sayUnknown({ model, go }, typed, similar) {
+function sayUnknown({ model, go }, typed, similar, topics) {
   const links = similar.flatMap((number) => [" ", wordLink(model, number, go.toWord)]);
+  const named = topics.flatMap((topic) => [" ", topicLink(model, topic, go.toTopic)]);
   byId("unknown").replaceChildren(
     bdi(typed),
     ` is not among the ${counted(model.shownWords.length, "word")}.`,
     ...(links.length ? [" Similar:", ...links] : []),
+    ...(named.length ? [" Topics:", ...named] : []),
   );
 }
 
@@ -102,11 +110,12 @@ function read(page) {
   if (numberOf.has(word) && isTopic(topic)) Object.assign(chosen, { word: numberOf.get(word), topic });
   else if (kind === "topic" && /^\d+$/.test(name) && isTopic(Number(name))) chosen.topic = Number(name);
   else {
-    chosen.word = numberOf.get(name) ?? model.first_word;
-    chosen.topic = model.topicsOf(chosen.word)[0].topic;
+    const known = kind === "word" && numberOf.has(name);
+    chosen.word = known ? numberOf.get(name) : model.first_word;
+    chosen.topic = known ? model.topicsOf(chosen.word)[0].topic : 0;
   }
   show(page);
-  if (kind === "word" && !numberOf.has(name)) sayUnknown(page, name, spelledLike(model.shownWords, name));
+  if (kind === "word" && !numberOf.has(name)) sayUnknown(page, name, spelledLike(model.shownWords, name), []);
   remember(page, "replaceState", location.href);
 }
 

@@ -1,10 +1,9 @@
-// Draw the map of topics: area is weight, nearness is similarity, color is coherence.
+// Draw the map of topics: area is the share of the text, nearness is similarity, color is coherence.
 
-const LABEL = { size: 12, letter: 7.2, most: 16, apart: 3 };
-const ENLARGED = 1.8; // largest factor for circles when few topics are shown
+const LARGE_SHARE = 0.05; // the map marks the topics with so much of the chosen word
 
-// Draw the map. Returns functions to mark the chosen word and topic, and to redraw.
-function topicMap(model, isShown, { toTopicHere }) {
+// Draw the map. Returns a function to mark the chosen word and topic.
+function topicMap(model, { toTopicHere }) {
   const box = byId("canvas");
   const svg = d3.create("svg").attr("role", "listbox").attr("aria-labelledby", "map-heading");
   const ground = svg.append("g");
@@ -16,18 +15,19 @@ function topicMap(model, isShown, { toTopicHere }) {
     ground,
     lines: ground.append("g").attr("class", "similarity"),
     tip: element("div", { class: "tip", hidden: "" }),
+    waiting: element("p", { class: "note waiting" }, "Arranging the topics …"),
     view: d3.zoomIdentity,
     scale: 1, // from the layout's units to pixels
-    enlarged: 1,
     topic: null,
-    shares: new Map(), // P(topic | word) of the topics of the chosen word
+    shares: new Map(), // P(topic | word) of the main topics of the chosen word
     settled: false,
-    radius: (one) => one.r * map.scale * map.enlarged,
+    radius: (one) => one.r * map.scale,
     matters: (topic) => topic === map.topic || map.shares.has(topic),
-    inSight: ({ topic }) => isShown(topic) || map.matters(topic),
   };
-  map.nodes = layOut(model, (ended) => {
-    map.settled = ended;
+  map.nodes = layOut(model, () => {
+    map.settled = true;
+    map.waiting.remove();
+    box.append(svg.node(), map.tip);
     place(map);
   });
   map.circles = ground
@@ -40,25 +40,24 @@ function topicMap(model, isShown, { toTopicHere }) {
     .attr("data-topic", (one) => one.topic)
     .attr("aria-label", (one) => described(model, one.topic))
     .attr("tabindex", -1)
-    .attr("fill", (one) => color(one.topic));
+    .classed("junk", (one) => model.isJunk(one.topic))
+    .style("--coherence", (one) => `${color.percent(one.topic)}%`);
   map.circle = map.circles.nodes(); // by topic
   map.labels = svg.append("g").attr("class", "labels").attr("aria-hidden", "true");
-  box.append(svg.node(), map.tip);
+  box.append(map.waiting);
   map.zoom = zoomable(map);
   listen(map, toTopicHere);
-  for (const one of map.nodes) mark(map, one.topic);
   new ResizeObserver(() => place(map)).observe(box);
-  mapNote(color);
-  return {
-    choose: (chosen) => markChosen(map, chosen),
-    redraw: () => redraw(map),
-  };
+  legend(color);
+  return (chosen) => markChosen(map, chosen);
 }
 
 function described(model, topic) {
   const coherence = model.coherenceOf(topic);
-  const npmi = coherence === null ? "" : `, coherence ${coherence.toFixed(2)}`;
-  return `Topic ${topic}: ${model.nameOf(topic, 5).join(", ")}; weight ${percent(model.weights[topic])}${npmi}`;
+  const facts = [`${percent(model.weights[topic])} ${model.whole}`];
+  if (coherence !== null) facts.push(`coherence ${signed(coherence)}`);
+  if (model.isJunk(topic)) facts.push("junk");
+  return `Topic ${topic}: ${model.firstWords(topic, 6).join(", ")} (${facts.join(", ")})`;
 }
 
 // --- Drawing ---------------------------------------------------------------------------------------
@@ -66,45 +65,41 @@ function described(model, topic) {
 // Scale the layout to pixels so that all of it is visible.
 function place(map) {
   const { nodes, svg, box } = map;
-  if (!box.clientWidth) return; // a closed notebook cell has no width
-  const [width, height] = [box.clientWidth, Math.min(MAP.height, Math.max(300, box.clientWidth))];
+  if (!map.settled || !box.clientWidth) return; // a closed notebook cell has no width
+  const width = box.clientWidth;
+  const height = Math.round(Math.min(MAP.tallest, Math.max(MAP.lowest, 1.15 * width)));
   const edge = (sign, axis) => sign * d3.max(nodes, (one) => sign * one[axis] + one.r);
   const [left, right, top, bottom] = [edge(-1, "x"), edge(1, "x"), edge(-1, "y"), edge(1, "y")];
   // Stretch the layout up to 1.6 times along the longer side of the box, to use its space.
-  const fit = [(width - 16) / (right - left), (height - 24) / (bottom - top)];
+  const fit = [(width - 24) / (right - left), (height - 24) / (bottom - top)];
   map.scale = Math.min(...fit, 3);
   const [across, down] = fit.map((most) => Math.min(most, 1.6 * map.scale));
   svg.attr("viewBox", [0, 0, width, height]).attr("width", width).attr("height", height);
-  for (const one of nodes) {
-    one.px = width / 2 + (one.x - (left + right) / 2) * across;
-    one.py = height / 2 - 4 + (one.y - (top + bottom) / 2) * down;
+  const places = nodes.map((one) => ({
+    x: width / 2 + (one.x - (left + right) / 2) * across,
+    y: height / 2 + (one.y - (top + bottom) / 2) * down,
+    r: map.radius(one),
+  }));
+  map.labelSizes ??= labelSizes(map.model, getComputedStyle(map.labels.node()));
+  for (const [topic, { x, y }] of madeRoom(places, map.labelSizes, { width, height }).entries()) {
+    Object.assign(nodes[topic], { px: x, py: y });
   }
   const all = [[0, 0], [width, height]];
   map.zoom.extent(all).translateExtent(all);
   if (width !== map.width) svg.call(map.zoom.transform, d3.zoomIdentity); // the old zoom would show another place
   map.width = width;
   map.circles.attr("cx", (one) => one.px).attr("cy", (one) => one.py).attr("r", map.radius);
-  if (!map.settled) return; // lines and labels are drawn at the end
-  redraw(map);
-  svg.attr("data-settled", "");
-}
-
-// Draw again after the choice of shown topics has changed.
-function redraw(map) {
-  const shown = map.nodes.filter((one) => map.inSight(one)).length;
-  // Circles grow into the space of the topics that are hidden.
-  map.enlarged = Math.min(ENLARGED, Math.sqrt(map.nodes.length / shown));
-  map.circles.attr("r", map.radius);
-  for (const one of map.nodes) mark(map, one.topic);
-  if (!map.inSight({ topic: map.focused })) focusable(map, map.topic);
   drawLines(map);
   label(map);
+  svg.attr("data-settled", "");
 }
 
 function markChosen(map, { word, topic }) {
   const before = [map.topic, ...map.shares.keys()].filter((one) => one !== null);
+  const own = map.model.topicsOf(word).filter((one) => one.probability >= LARGE_SHARE);
   map.topic = topic;
-  map.shares = new Map(map.model.topicsOf(word).map((one) => [one.topic, one.probability]));
+  map.shares = new Map(own.map((one) => [one.topic, one.probability]));
+  byId("legend-word").replaceChildren(bdi(map.model.words[word]));
   focusable(map, topic);
   for (const one of new Set([...before, topic, ...map.shares.keys()])) mark(map, one);
   if (!map.settled) return;
@@ -114,7 +109,6 @@ function markChosen(map, { word, topic }) {
 
 function mark(map, topic) {
   const circle = map.circle[topic];
-  circle.toggleAttribute("hidden", !map.inSight({ topic }));
   circle.setAttribute("aria-selected", String(topic === map.topic));
   circle.classList.toggle("chosen", topic === map.topic);
   circle.classList.toggle("of-word", map.shares.has(topic));
@@ -123,10 +117,9 @@ function mark(map, topic) {
 // Draw lines from the chosen topic to the topics most similar to it.
 function drawLines(map) {
   const from = map.nodes[map.topic];
-  const similar = from ? map.model.similarTopics(map.topic).filter((one) => map.inSight(one)) : [];
   map.lines
     .selectAll("line")
-    .data(similar)
+    .data(map.model.similarTopics(map.topic))
     .join("line")
     .attr("x1", () => from.px)
     .attr("y1", () => from.py)
@@ -135,41 +128,19 @@ function drawLines(map) {
     .attr("stroke-opacity", (one) => 0.25 + 0.75 * one.similarity);
 }
 
-// Label as many topics as fit with their first word, the most important topics first.
+// Label as many topics as fit: first the chosen one, then those of the word, then the others in their useful order.
 function label(map) {
+  if (!map.settled) return;
   const { model, view } = map;
-  const rank = ({ topic }) =>
-    (topic === map.topic ? 9 : 0) +
-    (map.shares.has(topic) ? 4 + map.shares.get(topic) : 0) +
-    (model.coherenceOf(topic) ?? model.weights[topic]);
-  const { width, height } = map.svg.node().viewBox.baseVal;
-  const shown = [];
-  for (const one of d3.sort(map.nodes.filter(map.inSight), (one) => -rank(one))) {
+  map.order ??= usefulOrder(model);
+  const circles = map.nodes.map((one) => {
     const [x, y] = view.apply([one.px, one.py]);
-    if (x < 0 || y < 0 || x > width || y > height) continue;
-    const [word = ""] = model.nameOf(one.topic, 1);
-    const letters = Array.from(word);
-    const text = letters.length > LABEL.most ? `${letters.slice(0, LABEL.most).join("")}…` : word;
-    const half = (Math.min(letters.length, LABEL.most + 1) * LABEL.letter) / 2;
-    const middle = Math.min(Math.max(x, half), width - half);
-    // The label is inside its circle if it fits, otherwise below.
-    const r = map.radius(one) * view.k;
-    const line = r > half ? y : y + r + LABEL.size / 2;
-    const own = { topic: one.topic, text, x: middle, y: line, half };
-    if (!shown.some((other) => overlap(own, other))) shown.push(own);
-  }
-  map.labels
-    .selectAll("text")
-    .data(shown, (one) => one.topic)
-    .join("text")
-    .attr("x", (one) => one.x)
-    .attr("y", (one) => one.y)
-    .attr("class", (one) => (map.matters(one.topic) ? "matters" : null))
-    .text((one) => one.text);
+    return { x, y, r: map.radius(one) * view.k };
+  });
+  const topics = new Set([map.topic, ...map.shares.keys(), ...map.order]);
+  const placed = placeLabels(topics, map.svg.node().viewBox.baseVal, circles, map.labelSizes);
+  drawLabels(map.labels, placed, map.matters);
 }
-
-const overlap = (one, other) =>
-  Math.abs(one.x - other.x) < one.half + other.half + LABEL.apart && Math.abs(one.y - other.y) < LABEL.size;
 
 // --- Mouse and keyboard -------------------------------------------------------------------------------------
 
@@ -225,16 +196,19 @@ function listen(map, toTopic) {
   const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   map.circles
     .on("click", (event, one) => toTopic(one.topic))
-    .on("pointerenter focus", (event, one) => tell(one))
+    .on("pointerenter", (event, one) => tell(one))
+    .on("focus", (event, one) => {
+      if (event.target.matches(":focus-visible")) bringIntoView(map, one);
+      tell(one);
+    })
     .on("pointerleave blur", silence)
     .on("keydown", (event, one) => {
       if (event.key === "Enter" || event.key === " ") toTopic(one.topic);
       else if (event.key === "Escape") silence();
       else if (event.key in directions) {
-        const next = nextTopic(map.nodes.filter(map.inSight), one, directions[event.key]);
+        const next = nextTopic(map.nodes, one, directions[event.key]);
         if (next) {
           focusable(map, next.topic);
-          bringIntoView(map, next);
           map.circle[next.topic].focus({ preventScroll: true });
         }
       } else return;
@@ -244,27 +218,21 @@ function listen(map, toTopic) {
 
 // --- Colors ----------------------------------------------------------------------------------------
 
+// The style sheet mixes two colors, so that a label is easy to read on any topic, on a light or a dark page.
 function coherenceColor(model) {
   const known = (model.coherence ?? []).filter((value) => value !== null);
-  if (!known.length) return Object.assign(() => d3.interpolateCividis(0.4), { range: null });
+  if (!known.length) return { percent: () => 60, range: null };
   const sorted = d3.sort(known);
   // Without the outer 5 percent, a few extreme topics would leave one color for all others.
   const [low, high] = [d3.quantileSorted(sorted, 0.05), d3.quantileSorted(sorted, 0.95)];
-  const scale = d3.scaleSequential([low, Math.max(high, low + 1e-6)], d3.interpolateCividis).clamp(true);
-  return Object.assign((topic) => scale(model.coherenceOf(topic) ?? low), { range: [low, high] });
+  const scale = d3.scaleLinear([low, Math.max(high, low + 1e-6)], [0, 100]).clamp(true);
+  return { percent: (topic) => Math.round(scale(model.coherenceOf(topic) ?? low)), range: [low, high] };
 }
 
-function mapNote({ range }) {
-  const colored = range ? " Brighter topics have more coherent words." : "";
-  byId("map-note").textContent =
-    `A larger circle is a topic of more words. Topics with similar words are near each other.${colored} ` +
-    "Click a topic, or use the arrow keys and Enter. Zoom with two fingers, or with Ctrl and the wheel.";
+function legend({ range }) {
+  byId("legend-coherence").hidden = !range;
   if (!range) return;
-  const ramp = element("span", { class: "ramp", "aria-hidden": "true" });
-  for (let step = 0; step < 24; step++) {
-    const cell = element("span");
-    cell.style.background = d3.interpolateCividis(step / 23);
-    ramp.append(cell);
-  }
-  byId("legend").replaceChildren(`coherence ${range[0].toFixed(2)} `, ramp, ` ${range[1].toFixed(2)}`);
+  const [low, high] = range.map(signed);
+  byId("ramp").before(`${low} `);
+  byId("ramp").after(` ${high}`);
 }

@@ -36,21 +36,22 @@ function modelOf(buffer) {
     });
   };
   const pathShare = (code) => content.min_share ** ((255 - code) / 254);
-  const { words, starts, coherence } = content;
+  const { words, starts, coherence, subtopics } = content;
   const weights = arrays.weights.values;
-  const startOf = starts.flatMap((size, start) => Array(size).fill(start));
   const numPaths = arrays.paths.width;
   const used = content.record.used?.length === starts.length ? content.record.used : starts.map((_, start) => start);
+  const junk = new Set(content.junk);
 
   return {
     ...content,
     shownWords: words.slice(0, content.num_shown), // the words after them only name topics
     numTopics: weights.length,
     weights,
-    startOf,
+    whole: arrays.counts ? "of the text" : "of all words", // what the weights are shares of
     used,
     count: (number) => arrays.counts?.values[number],
     coherenceOf: (topic) => coherence?.[topic] ?? null,
+    isJunk: (topic) => junk.has(topic),
 
     // [{number, probability, paths: [{topic, share}]}]: the topics with the largest shares of the probability.
     neighbors(number) {
@@ -76,12 +77,19 @@ function modelOf(buffer) {
       }));
     },
 
-    // [{number, probability}] with P(word | topic).
+    // [{number, share}] with P(topic | word), the most telling words first.
     wordsOf(topic) {
-      const probabilities = row("topic_word_probabilities", topic);
-      return Array.from(row("topic_words", topic), (number, rank) => ({
-        number,
-        probability: probabilities[rank],
+      const shares = row("topic_word_shares", topic);
+      return Array.from(row("topic_words", topic), (number, rank) => ({ number, share: shares[rank] }));
+    },
+
+    // [{subtopic, weight, words}], where words are numbers. A topic with one part has no others to tell it from.
+    subtopicsOf(topic) {
+      const parts = subtopics?.[topic] ?? [];
+      return parts.length < 2 ? [] : parts.map((subtopic) => ({
+        subtopic,
+        weight: arrays.subtopic_weights.values[subtopic],
+        words: Array.from(row("subtopic_words", subtopic)),
       }));
     },
 
@@ -91,6 +99,8 @@ function modelOf(buffer) {
       return Array.from(row("similar_topics", topic), (other, rank) => ({ topic: other, similarity: similarity[rank] }));
     },
 
-    nameOf: (topic, most = 3) => Array.from(row("topic_words", topic).slice(0, most), (number) => words[number]),
+    // Up to three telling words.
+    labelOf: (topic) => content.labels[topic].map((number) => words[number]),
+    firstWords: (topic, most) => Array.from(row("topic_words", topic).slice(0, most), (number) => words[number]),
   };
 }

@@ -38,6 +38,9 @@ function recordRows(record) {
   return facts.filter(([, value]) => ![undefined, null, ""].includes(value)).map(([name, value]) => [name, `${value}`]);
 }
 
+// Starts keep the number they had while fitting; the embedding may use only some of them.
+const startName = (model, start) => `start ${model.used[start] + 1}, ${counted(model.starts[start], "topic")}`;
+
 // Name a start by its number, and by its number of topics if the embedding uses it.
 function curveName(model, start) {
   const place = model.used.indexOf(start);
@@ -52,7 +55,7 @@ function drawCurves(model, curves) {
     return `${curveName(model, start)}: from ${short(from)} to ${short(to)} in ${counted(last, "step")}`;
   });
   byId("curves").hidden = false;
-  byId("curves-caption").textContent = "The objective −Σ S log Ŝ after each step; lower is better.";
+  byId("curves-caption").textContent = "The error that learning makes smaller, after each step (the objective −Σ S log Ŝ).";
   new ResizeObserver(() => box.replaceChildren(chart(curves, box.clientWidth, descriptions.join("; ")))).observe(box);
   if (curves.length > 1 && curves.length <= LINE_KINDS) {
     const keys = curves.map(({ start }, place) => {
@@ -65,21 +68,24 @@ function drawCurves(model, curves) {
 
 function chart(curves, available, described) {
   const [width, height] = [Math.max(260, Math.min(720, available)), 260];
-  const edge = { top: 10, right: 16, bottom: 40, left: 56 };
   const points = curves.flatMap(({ curve }) => curve);
   const last = d3.max(points, ([step]) => step);
-  const x = d3.scaleLinear([0, last], [edge.left, width - edge.right]);
   const range = d3.extent(points, ([, objective]) => objective);
-  const y = d3.scaleLinear(range, [height - edge.bottom, edge.top]).nice();
+  // The name of the upright axis is above it, and the numbers have as much space as the longest needs.
+  const y = d3.scaleLinear(range, [0, 1]).nice();
+  const longest = Math.max(...y.ticks(5).map((value) => y.tickFormat(5, "~s")(value).length));
+  const edge = { top: 30, right: 16, bottom: 44, left: 20 + 8 * longest };
+  y.range([height - edge.bottom, edge.top]);
+  const x = d3.scaleLinear([0, last], [edge.left, width - edge.right]);
   const svg = d3.create("svg").attr("viewBox", [0, 0, width, height]).attr("width", width).attr("height", height);
   svg.attr("role", "img").attr("aria-label", described);
   const axis = (drawn, place) => svg.append("g").attr("class", "axis").attr("transform", place).call(drawn);
   axis(d3.axisBottom(x).ticks(Math.min(last, width / 60), "d"), `translate(0,${height - edge.bottom})`);
   axis(d3.axisLeft(y).ticks(5, "~s"), `translate(${edge.left},0)`);
-  const name = (text, place) =>
-    svg.append("text").attr("class", "axis-label").attr("text-anchor", "middle").attr("transform", place).text(text);
-  name("step", `translate(${(width + edge.left) / 2},${height - 6})`);
-  name("objective", `translate(14,${height / 2 - 12}) rotate(-90)`);
+  const name = (text, left, top, anchor) =>
+    svg.append("text").attr("class", "axis-label").attr("x", left).attr("y", top).attr("text-anchor", anchor).text(text);
+  name("step", (width + edge.left) / 2, height - 6, "middle");
+  name("objective", 4, 14, "start");
   const line = d3.line(([step]) => x(step), ([, objective]) => y(objective));
   curves.forEach(({ curve }, place) => {
     svg.append("path").attr("class", `curve line-${place % LINE_KINDS}`).attr("d", line(curve));

@@ -2,12 +2,22 @@
 
 const PATH_KINDS = ["first", "second", "third"];
 
-// Make a link to a topic, from its number and first words.
-function topicLink(model, topic, most, toTopic) {
+// Shares below this are not told: a map full of marks says nothing.
+const SMALL_SHARE = 0.005;
+
+// Name a topic by its number and telling words.
+function topicName(model, topic) {
   const named = element("span", { class: "topic-name" }, element("b", {}, `${topic}`));
-  for (const word of model.nameOf(topic, most)) named.append(" ", bdi(word));
-  return link(`#topic=${topic}`, () => toTopic(topic), named);
+  for (const word of model.labelOf(topic)) named.append(" ", bdi(word));
+  if (model.isJunk(topic)) named.append(" ", junkTag(model));
+  return named;
 }
+
+const topicLink = (model, topic, toTopic) => link(`#topic=${topic}`, () => toTopic(topic), topicName(model, topic));
+
+const junkReason = (model) =>
+  `the words hardly ever stand in the same passage (coherence below ${signed(model.junk_coherence)})`;
+const junkTag = (model) => element("span", { class: "tag", title: `Junk: ${junkReason(model)}` }, "junk");
 
 // Make a link to a word. Words that only name topics have no link.
 function wordLink(model, number, toWord) {
@@ -23,21 +33,18 @@ function showWord(model, number, { toWord, toTopic }) {
 
   const near = model.neighbors(number);
   const largest = near[0]?.probability || 1;
-  const rows = near.map((one, rank) => neighborRow(model, word, one, rank, largest, toWord, toTopic));
+  const rows = near.map((one, rank) => neighborRow(model, one, rank, largest, toWord, toTopic));
   byId("neighbors").replaceChildren(...rows);
   // Explain the first neighbor at once, to show what the buttons do.
   rows[0]?.querySelector("button").click();
 
-  const own = model.topicsOf(number);
-  const most = own[0]?.probability || 1;
+  const own = model.topicsOf(number).filter(({ probability: share }) => share >= SMALL_SHARE);
   byId("word-topics").replaceChildren(
-    ...own.map(({ topic, probability: share }) =>
-      barRow(topicLink(model, topic, 4, toTopic), percent(share), share / most),
-    ),
+    ...own.map(({ topic, probability: share }) => barRow(topicLink(model, topic, toTopic), percent(share), share)),
   );
 }
 
-function neighborRow(model, word, { number, probability: value, paths }, rank, largest, toWord, toTopic) {
+function neighborRow(model, { number, probability: value, paths }, rank, largest, toWord, toTopic) {
   const neighbor = model.words[number];
   const shares = paths.map(({ share }, place) => [PATH_KINDS[place], (share * value) / largest]);
   const rest = Math.max(0, 1 - paths.reduce((sum, { share }) => sum + share, 0));
@@ -52,7 +59,7 @@ function neighborRow(model, word, { number, probability: value, paths }, rank, l
       click: () => {
         why.hidden = !why.hidden;
         toggle.setAttribute("aria-expanded", String(!why.hidden));
-        if (!why.hasChildNodes()) why.append(...pathRows(model, word, neighbor, value, paths, rest, toTopic));
+        if (!why.hasChildNodes()) why.append(...pathRows(model, value, paths, rest, toTopic));
       },
     },
     "why?",
@@ -69,19 +76,17 @@ function neighborRow(model, word, { number, probability: value, paths }, rank, l
 }
 
 // Shares are stored with two digits only.
-function pathRows(model, word, neighbor, value, paths, rest, toTopic) {
+function pathRows(model, value, paths, rest, toTopic) {
   if (value === 0) return [element("p", {}, "They have no topic in common.")];
-  const line = (kind, middle, share) =>
+  const line = (kind, through, share) =>
     element(
       "p",
       {},
       element("span", { class: `key ${kind}`, "aria-hidden": "true" }),
-      element("span", {}, bdi(word), " → ", middle, " → ", bdi(neighbor)),
-      element("span", { class: "number" }, `${(share * value).toPrecision(2)} (${percent(share)})`),
+      element("span", {}, "through ", through),
+      element("span", { class: "number" }, percent(share)),
     );
-  const rows = paths.map(({ topic, share }, place) =>
-    line(PATH_KINDS[place], topicLink(model, topic, 3, toTopic), share),
-  );
+  const rows = paths.map(({ topic, share }, place) => line(PATH_KINDS[place], topicLink(model, topic, toTopic), share));
   if (rest >= 0.01) rows.push(line("rest", "other topics", rest));
   return rows;
 }

@@ -1,0 +1,115 @@
+// Label the topics on the map, each with its telling words below each other. No two labels overlap.
+
+// If the labels need more than the crowded share of the map, they are not made room for.
+const LABEL = { line: 13, most: 14, apart: 2, crowded: 0.8, rounds: 500 };
+
+// Measure the labels of all topics in pixels.
+function labelSizes(model, style) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `700 ${style.fontSize} ${style.fontFamily}`; // bold, as the labels that matter are
+  return Array.from(model.weights.keys(), (topic) => {
+    const words = model.labelOf(topic);
+    const lines = (words.length ? words : [`${topic}`]).map(shortened);
+    const half = Math.max(...lines.map((line) => pen.measureText(line).width)) / 2;
+    return { topic, lines, half, tall: (lines.length * LABEL.line) / 2 };
+  });
+}
+
+function shortened(word) {
+  const letters = Array.from(word);
+  return letters.length > LABEL.most ? `${letters.slice(0, LABEL.most - 1).join("")}…` : word;
+}
+
+// A label stands on its circle, or below a circle that is too small for it.
+const homeOf = (r, tall) => (r < 0.7 * tall ? r + tall + 1 : 0);
+
+// Move circles apart, in pixels, until no label at home would cover another label or circle. Returns the moved places.
+function madeRoom(places, sizes, { width, height }) {
+  const moved = places.map(({ x, y, r }, topic) => {
+    const { half, tall } = sizes[topic];
+    const home = homeOf(r, tall);
+    // A label may cover the edge of a large circle.
+    const across = Math.max(0.8 * r, half) + LABEL.apart;
+    return { x, y, r, across, up: Math.max(0.8 * r, tall - home) + LABEL.apart, down: Math.max(0.8 * r, tall + home) + LABEL.apart };
+  });
+  const needed = moved.reduce((sum, { across, up, down }) => sum + 2 * across * (up + down), 0);
+  if (needed > LABEL.crowded * width * height) return places; // not all labels can be drawn anyway
+  for (let round = 0; round < LABEL.rounds; round++) {
+    let overlaps = false;
+    for (let i = 1; i < moved.length; i++) for (let j = 0; j < i; j++) overlaps = pushApart(moved[i], moved[j]) || overlaps;
+    for (const one of moved) {
+      one.x = clamped(one.x, Math.max(one.across, one.r + 3), width);
+      one.y = Math.min(Math.max(one.y, Math.max(one.up, one.r + 3)), height - Math.max(one.down, one.r + 3));
+    }
+    if (!overlaps) break;
+  }
+  return moved;
+}
+
+// Push two boxes and their circles apart, by most of what is missing.
+function pushApart(one, other) {
+  const [dx, dy] = [one.x - other.x, one.y - other.y];
+  const missX = one.across + other.across - Math.abs(dx);
+  const missY = (dy > 0 ? one.up + other.down : one.down + other.up) - Math.abs(dy);
+  const far = Math.hypot(dx, dy) || 1e-3;
+  const missR = one.r + other.r + 2 - far;
+  let [pushX, pushY] = [0, 0];
+  if (missX > 0 && missY > 0) {
+    if (missX < missY) pushX = dx < 0 ? -missX : missX;
+    else pushY = dy < 0 ? -missY : missY;
+  } else if (missR > 0) [pushX, pushY] = [(missR * dx) / far, (missR * dy) / far];
+  else return false;
+  one.x += 0.4 * pushX;
+  other.x -= 0.4 * pushX;
+  one.y += 0.4 * pushY;
+  other.y -= 0.4 * pushY;
+  return Math.abs(pushX) + Math.abs(pushY) > 0.5;
+}
+
+// Choose the labels to draw, the most important topics first. A label that has no room on its circle can stand just below
+// or above. It covers no other label, and no other circle so far that it would seem to name it.
+function placeLabels(topics, { width, height }, circles, sizes) {
+  const placed = [];
+  for (const topic of topics) {
+    const { x, y, r } = circles[topic];
+    if (x < 0 || y < 0 || x > width || y > height) continue;
+    const { half, tall } = sizes[topic];
+    const beside = r + tall + 1;
+    for (const down of new Set([homeOf(r, tall), beside, -beside])) {
+      const own = { ...sizes[topic], x: clamped(x, half, width), y: clamped(y + down, tall, height) };
+      if (placed.some((other) => overlap(own, other))) continue;
+      if (circles.some((other, number) => number !== topic && covers(own, other))) continue;
+      placed.push(own);
+      break;
+    }
+  }
+  return placed;
+}
+
+const clamped = (value, half, whole) => Math.min(Math.max(value, half + 1), Math.max(whole - half - 1, half + 1));
+
+const overlap = (one, other) =>
+  Math.abs(one.x - other.x) < one.half + other.half + LABEL.apart &&
+  Math.abs(one.y - other.y) < one.tall + other.tall + LABEL.apart;
+
+const covers = ({ x, y, half, tall }, circle) =>
+  Math.abs(x - circle.x) < half + 0.3 * circle.r && Math.abs(y - circle.y) < tall + 0.3 * circle.r;
+
+function drawLabels(group, placed, matters) {
+  group
+    .selectAll("g")
+    .data(placed, (one) => one.topic)
+    // Each word is a text of its own, so that its writing direction does not affect the others.
+    .join((entering) =>
+      entering.append("g").each(function ({ lines }) {
+        for (const line of lines) d3.select(this).append("text").text(line);
+      }),
+    )
+    .attr("data-label", (one) => one.topic)
+    .attr("class", (one) => (matters(one.topic) ? "matters" : null))
+    .attr("transform", (one) => `translate(${one.x},${one.y})`)
+    .each(function ({ lines }) {
+      const middle = (lines.length - 1) / 2;
+      for (const [place, text] of Array.from(this.children).entries()) text.setAttribute("y", (place - middle) * LABEL.line);
+    });
+}
