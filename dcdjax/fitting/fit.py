@@ -80,8 +80,8 @@ def fit(
         result. Default: 0.
       random_state: scikit-learn's name for a whole number as key.
       preset: sets every option that is not given. "default" uses the defaults named here. "paper" follows the
-        paper: plain counts, flat windows, the paper's step, one random start of 200 topics, no smoothing, tol
-        1e-3, at most 500 steps.
+        paper: what stands between blanks as words, plain counts, flat windows, the paper's step, one random
+        start of 200 topics, no smoothing, tol 1e-3, at most 500 steps.
       words: words of the rows of S, if S has none. Default: "0", "1", ...
       weighting: how counts become S, see `similarity.from_counts`. Default: "ppmi".
       context_exponent: option of PPMI. Default: 0.75.
@@ -114,7 +114,7 @@ def fit(
       checkpoint_every: seconds between saves. 0 saves as often as possible. Each start is also saved when it
         finishes, and all starts when the fit is interrupted.
       progress: True shows bars on a terminal, False shows none; or a function to call instead.
-      **counting: further options of `count`, such as max_words, lowercase, drop.
+      **counting: further options of `count`, such as tokens, documents, max_words, min_count, drop.
 
     Returns:
       The embedding. The topics of each start are sorted by weight.

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dcdjax import count
 from dcdjax.text import blocks as text_blocks
 from dcdjax.text import tokens
-from dcdjax.text.layout import HardWrappedWarning, is_hard_wrapped
-from dcdjax.text.paragraphs import join_split_words
+from dcdjax.text.splitting.kinds import HardWrappedWarning, is_hard_wrapped
+from dcdjax.text.splitting.paragraphs import join_split_words
 
 SOUNDS = "ba da ga ka la ma na pa ra sa ta bo do go ko lo mo no po ro so to".split()  # noqa: SIM905
 

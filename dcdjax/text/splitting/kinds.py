@@ -26,6 +26,7 @@ _RUNS = {
     "Burmese": re.compile("[\u1000-\u109f]{20,}"),
 }
 _HIRAGANA = re.compile("[\u3041-\u309f]")
+# Signs of code or of an address in a word.
 _IN_CODE = re.compile(r"[(\[{}=_<>]|\w[.:]\w")
 # The share of all letters that stand in such runs, from which on the text must be split by a tokenizer.
 _LEAST_SHARE = 0.2
