@@ -89,6 +89,9 @@ LINES = {
     "a word a line": "\n".join(" ".join(paragraphs()).split()),
     "a log": "\n".join(logged(random.Random(n)) for n in range(300)),
     "verses": "\n\n".join("\n".join(line.title() for line in paragraphs(8, 1, seed)) for seed in range(20)),
+    "ten words a line": "\n".join(
+        " ".join(word(random.Random(f"{n} {place}")) for place in range(10)) for n in range(90)
+    ),
     "data": "\n".join("ACGT" * 15 for _ in range(100)),
     "code": Path(tokens.__file__).read_text(),
     "a few lines": wrapped(paragraphs(1, 1), 30),
