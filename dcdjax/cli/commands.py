@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dcdjax.cli.tables import shown, table
@@ -329,7 +329,7 @@ def print_learned(embedding: "Embedding", folder: str) -> None:
     )
 
 
-def _print_read(record: dict[str, Any]) -> None:
+def _print_read(record: Mapping[str, Any]) -> None:
     """Print how the text was read, unless the model is of a matrix."""
     corpus, counting = record["corpus"], record["settings"].get("counting")
     if counting is None or corpus.get("num_different") is None:

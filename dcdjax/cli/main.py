@@ -99,8 +99,9 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _say(command: str, message: str) -> None:
-    for name, option in _OPTIONS.items():
-        message = message.replace(name, option)
+    if "dcdjax fit" not in message:  # it does not tell yet what to type in the shell
+        for name, option in _OPTIONS.items():
+            message = message.replace(name, option)
     print(f"dcdjax {command}: {' '.join(message.split())}", file=sys.stderr)
 
 
@@ -201,7 +202,9 @@ def _fit(parser: argparse.ArgumentParser) -> None:
     add("--phrases", action="store_true", default=None, help=phrases)
     tokens = "words without punctuation and numbers, or all that stands between blanks (default: words)"
     add("--tokens", choices=("words", "blanks"), help=tokens)
-    lowercase = "convert words to lower case (default: yes, unless one of the next two or blanks are given)"
+    lowercase = (
+        "convert words to lower case (default: yes, but not with --tokens blanks, --pattern or --tokenizer)"
+    )
     add("--lowercase", action=argparse.BooleanOptionalAction, help=lowercase)
     add("--pattern", metavar="REGEX", help="what a word is, such as '\\w+'")
     tokenizer = (

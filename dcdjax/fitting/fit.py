@@ -88,8 +88,8 @@ def fit(
       random_state: scikit-learn's name for a whole number as key.
       preset: sets every option that is not given. "default" is for neighbors of words, and uses the defaults
         named here. "topics" is for topics of documents: 50 topics from one start, flat windows of 100 words.
-        "paper" is for comparison with the paper: plain counts, flat windows, the paper's step, one random
-        start of 200 topics, no smoothing, tol 1e-3, at most 500 steps.
+        "paper" is for comparison with the paper: what stands between blanks as words, plain counts, flat
+        windows, the paper's step, one random start of 200 topics, no smoothing, tol 1e-3, at most 500 steps.
       words: words of the rows of S, if S has none. Default: "0", "1", ...
       weighting: how counts become S, see `similarity.from_counts`. Default: "ppmi".
       context_exponent: option of PPMI. Default: 0.75.
@@ -122,7 +122,8 @@ def fit(
       checkpoint_every: seconds between saves. 0 saves as often as possible. Each start is also saved when it
         finishes, and all starts when the fit is interrupted.
       progress: True shows bars on a terminal, False shows none; or a function to call instead.
-      **counting: the options of `count`, which explains them, such as window, max_words, lowercase and drop.
+      **counting: the options of `count`, which explains them, such as window, tokens, documents,
+        max_words, min_count and drop.
         Only for a corpus. The preset decides on window (default: 8) and distance_weighting (default:
         "harmonic"); all others have the defaults of `count`.
 

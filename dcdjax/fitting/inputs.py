@@ -111,7 +111,7 @@ def _check_size(counts: Counts) -> None:
     words, vocabulary = counts.words, counts.vocabulary
     if len(words) > 1 and counts.matrix.nnz:
         return
-    known = f"{len(words)} words" if len(words) > 1 else f"one word, {words[0]!r}"
+    known = f"{len(words)} words" if len(words) > 1 else "one word, " + "".join(map(repr, words))
     left_out = (vocabulary.num_different or 0) - len(words)
     reason = f" (min_count={counts.settings.get('min_count')}, max_words and drop leave out {left_out} more)"
     raise CorpusError(

@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from dcdjax.text import layout
 from dcdjax.text.blocks import BLOCK_BYTES, Text
-from dcdjax.text.paragraphs import mark_paragraphs
 from dcdjax.text.sources import Documents, TokenLists, checked_tokens, read_texts
-from dcdjax.text.splitting import Block, Splitter, decoded
+from dcdjax.text.splitting import kinds
+from dcdjax.text.splitting.paragraphs import mark_paragraphs
+from dcdjax.text.splitting.splitter import Block, Splitter, decoded
 from dcdjax.util import checks
 from dcdjax.util.parallel import in_order
 from dcdjax.util.progress import Progress
@@ -78,9 +78,9 @@ def read(
       documents: a document is a "line", a "paragraph" (up to an empty line), a whole "file" (or item of an
         iterable), or the "corpus". A list of tokens and the start of a file begin a document, unless the
         corpus is one document. "auto" is a line, or a paragraph if lines are hard-wrapped, with a warning.
-      tokens: "words" finds the words, see `words.words_of`. "blanks" takes what stands between blanks as it
-        is, and allows blanks in the tokens of lists. Default: "words", unless there is a pattern or a
-        tokenizer. If you pass "words" with a tokenizer, its tokens without a letter are left out.
+      tokens: "words" finds the words, see `splitting.words.words_of`. "blanks" takes what stands between
+        blanks as it is, and allows blanks in the tokens of lists. Default: "words", unless there is a pattern
+        or a tokenizer. If you pass "words" with a tokenizer, its tokens without a letter are left out.
       lowercase: convert tokens to lower case. Default: only words that `tokens="words"` finds in text.
       pattern: regular expression such as `r"\w+"`. Its matches within each blank-separated piece are the
         tokens.
@@ -156,11 +156,11 @@ def _judge(texts: Sequence[Text], documents: Documents, kind: TokenKind | None) 
     """Refuse a language without blanks between words, and return "paragraph" if lines are hard-wrapped."""
     if documents != "auto" and kind != "words":
         return documents
-    sample = layout.sample(texts)
+    sample = kinds.sample(texts)
     if kind == "words":
-        layout.check_blanks(sample, texts[0].name)
-    if documents == "auto" and layout.is_hard_wrapped(sample):
-        warn(layout.HARD_WRAPPED.format(name=texts[0].name), layout.HardWrappedWarning)
+        kinds.check_blanks(sample, texts[0].name)
+    if documents == "auto" and kinds.is_hard_wrapped(sample):
+        warn(kinds.HARD_WRAPPED.format(name=texts[0].name), kinds.HardWrappedWarning)
         return "paragraph"
     return documents
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dcdjax.text.blocks import CorpusError
 from dcdjax.text.spill import SpillArray, SpillDatabase
-from dcdjax.text.splitting import Block
+from dcdjax.text.splitting.splitter import Block
 
 Outside = Literal["keep", "drop"]
 

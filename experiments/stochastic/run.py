@@ -24,7 +24,7 @@ import zipf  # pyright: ignore[reportMissingImports], of the folder beside this 
 
 DATA = Path(os.environ.get("DCDJAX_DATA") or HERE.parents[2] / "shared" / "data")
 # The words of the corpora stand between blanks.
-AS_IT_IS: dict[str, Any] = {"tokens": "blanks", "min_count": 1}
+AS_IT_IS: dict = {"tokens": "blanks", "min_count": 1}
 NUM_TOPICS = 200
 # Colors of Okabe and Ito, which the color-blind tell apart.
 METHODS = {

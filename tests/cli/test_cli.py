@@ -179,6 +179,7 @@ def test_fit_takes_a_tokenizer(folder, corpus, capsys, monkeypatch):
     said = called(capsys, "fit", folder / "chinese.txt", "-o", folder / "own", code=2)
     assert "chinese.txt: Chinese has no blanks between words: " in said
     assert "--tokenizer jieba:lcut --tokens words" in said
+    assert 'count(..., tokenizer=jieba.lcut, tokens="words")' in said
 
 
 def test_fit_takes_a_matrix(folder, capsys):

@@ -56,6 +56,8 @@ def test_the_docstring_tells_the_preset_of_the_paper():
     said = documented("preset")
     assert paper["weighting"] == "counts"
     assert "plain counts" in said
+    assert (paper["tokens"], paper["lowercase"], paper["min_count"]) == ("blanks", False, 1)
+    assert "what stands between blanks as words" in said
     assert f"{paper['distance_weighting']} windows" in said
     assert f"one {paper['start']} start of {paper['num_topics']} topics" in said
     assert paper["restarts"] == 1

@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcdjax.text import blocks as text_blocks
-from dcdjax.text import splitting
 from dcdjax.text import tokens as corpus
 from dcdjax.text.blocks import CorpusError
+from dcdjax.text.splitting import splitter
 
 # Every character at which str.split splits, some at which it does not, and some of each width in UTF-8.
 ALPHABET = "ab é中😀'\t\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u3000\x00\x01\x7f\u200b\ufeff\n"
@@ -128,7 +128,7 @@ def test_splits_where_python_splits(texts, documents):
     for block_bytes in (50, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-            patch.setattr(splitting, "SLICE_BYTES", 7)
+            patch.setattr(splitter, "SLICE_BYTES", 7)
             assert documents_of(read(texts, documents=documents)) == expected(texts, documents)
             encoded = "\n".join(texts).replace("\0", "0").lstrip("\ufeff")
             if encoded.encode().strip(b"\t\n\v\f\r "):

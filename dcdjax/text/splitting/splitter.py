@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dcdjax.text.blocks import CUTS, CorpusError, Text
-from dcdjax.text.paragraphs import paragraph_breaks
 from dcdjax.text.sources import Documents, TokenLists
-from dcdjax.text.words import OUTER_MARKS, words_of
+from dcdjax.text.splitting.paragraphs import paragraph_breaks
+from dcdjax.text.splitting.words import OUTER_MARKS, words_of
 
 # Bytes searched at a time, so that the temporary arrays stay in the cache.
 SLICE_BYTES = 1 << 20

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dcdjax import count
 from dcdjax.text import blocks as text_blocks
 from dcdjax.text import tokens
-from dcdjax.text.layout import HardWrappedWarning, is_hard_wrapped
-from dcdjax.text.paragraphs import join_split_words
+from dcdjax.text.splitting.kinds import HardWrappedWarning, is_hard_wrapped
+from dcdjax.text.splitting.paragraphs import join_split_words
 
 SOUNDS = "ba da ga ka la ma na pa ra sa ta bo do go ko lo mo no po ro so to".split()  # noqa: SIM905
 
@@ -89,6 +89,9 @@ LINES = {
     "a word a line": "\n".join(" ".join(paragraphs()).split()),
     "a log": "\n".join(logged(random.Random(n)) for n in range(300)),
     "verses": "\n\n".join("\n".join(line.title() for line in paragraphs(8, 1, seed)) for seed in range(20)),
+    "ten words a line": "\n".join(
+        " ".join(word(random.Random(f"{n} {place}")) for place in range(10)) for n in range(90)
+    ),
     "data": "\n".join("ACGT" * 15 for _ in range(100)),
     "code": Path(tokens.__file__).read_text(),
     "a few lines": wrapped(paragraphs(1, 1), 30),

@@ -26,6 +26,7 @@ _RUNS = {
     "Burmese": re.compile("[\u1000-\u109f]{20,}"),
 }
 _HIRAGANA = re.compile("[\u3041-\u309f]")
+# Signs of code or of an address in a word.
 _IN_CODE = re.compile(r"[(\[{}=_<>]|\w[.:]\w")
 # The share of all letters that stand in such runs, from which on the text must be split by a tokenizer.
 _LEAST_SHARE = 0.2
@@ -73,12 +74,12 @@ def is_hard_wrapped(text: str) -> bool:
     """Return whether lines end in the middle of sentences because of a largest width.
 
     In such a text, most lines after which a sentence goes on in lower case have no room for the first word of
-    the next line, and empty lines separate paragraphs.
+    the next line. Lines of the same number of words look alike, so there must be paragraphs, too.
     """
     lines = [line.rstrip() for line in text.expandtabs().split("\n")]
     pairs = [(line, following) for line, following in itertools.pairwise(lines) if line and following]
     num_blank = sum(not line for line in lines[1:-1])
-    if len(pairs) < _LEAST_LINES or num_blank < _LEAST_BLANK * len(lines) - 1:
+    if len(pairs) < _LEAST_LINES or num_blank < max(1, _LEAST_BLANK * len(lines)):
         return False
     lengths = sorted(len(line) for line, _ in pairs)
     width = lengths[int(0.9 * (len(lengths) - 1))]  # a table or an address may be wider

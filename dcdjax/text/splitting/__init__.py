@@ -1,0 +1,1 @@
+"""Split text into documents and words."""
