@@ -162,7 +162,9 @@ def main():
         for _ in range(arguments.repeats):
             # One after the other, so that a change of the machine's speed meets both.
             c_seconds, _ = limit.time_count(str(path), WORDS, WINDOW)
-            count = partial(cooccurrence.count, path, max_words=WORDS, window=WINDOW, distance_weighting="flat")
+            count = partial(
+                cooccurrence.count, path, max_words=WORDS, window=WINDOW, distance_weighting="flat"
+            )
             plain, _ = best(partial(count, tokens="blanks", min_count=1), 1)
             seconds, counts = best(count, 1)
             assert counts is not None
