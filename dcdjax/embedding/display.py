@@ -53,7 +53,7 @@ class ResultList(list[T]):
         return f"[{lines}]"
 
     def _repr_html_(self) -> str:
-        shown = self[:_ROWS]
+        shown: Any = self[:_ROWS]
         fields = getattr(shown[0], "_fields", None) if shown else None
         if fields is None:  # a list for each of several queries, or results without names
             labels = [str(number) for number in range(len(shown))] if shown.labels is None else shown.labels
@@ -114,7 +114,7 @@ def _words(value: Any) -> list[str] | None:
     """Return the words of a tuple of words, or of named tuples that begin with a word."""
     if not isinstance(value, tuple | list):
         return None
-    words = [one[0] if isinstance(one, tuple) and one else one for one in value]
+    words: list[Any] = [one[0] if isinstance(one, tuple) and one else one for one in value]
     if all(isinstance(one, int) for one in words):
         return [str(one) for one in words]
     return words if all(isinstance(word, str) for word in words) else None
