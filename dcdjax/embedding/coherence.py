@@ -21,7 +21,7 @@ def npmi(passages: scipy.sparse.csr_array, top_words: np.ndarray) -> np.ndarray:
     Example:
       >>> passages = scipy.sparse.csr_array(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]]))
       >>> npmi(passages, np.array([[0, 1, 2]])).round(2)
-      array([[  nan,  0.42, -0.3 ]])
+      array([[  nan,  0.42, -0.29]])
 
     References:
       Bouma, Normalized (pointwise) mutual information in collocation extraction, GSCL 2009. Lau, Newman,

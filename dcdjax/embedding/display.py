@@ -53,7 +53,7 @@ class ResultList(list[T]):
         return f"[{lines}]"
 
     def _repr_html_(self) -> str:
-        shown = self[:_ROWS]
+        shown: Any = self[:_ROWS]
         fields = getattr(shown[0], "_fields", None) if shown else None
         if fields is None:  # a list for each of several queries, or results without names
             labels = [str(number) for number in range(len(shown))] if shown.labels is None else shown.labels

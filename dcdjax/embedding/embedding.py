@@ -11,21 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import (
-    display,
-    export,
-    fold_in,
-    lookup,
-    merging,
-    results,
-    storage,
-    topic_view,
-    validation,
-)
+from dcdjax.embedding import display, export, fold_in, lookup, results, storage, topic_view, validation
+from dcdjax.embedding import levels as topic_levels
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
-from dcdjax.embedding.levels import Level, check_levels, emphasis, make_levels
+from dcdjax.embedding.levels import Level
 from dcdjax.embedding.results import Topic, TopicShare, WordProbability
 from dcdjax.embedding.topic_view import TopicView
 from dcdjax.embedding.word_index import WordIndex
@@ -85,7 +76,7 @@ class Embedding(GensimNames):
         if sum(starts) != W.shape[1] or min(starts) < 1:
             raise ValueError(f"starts must add up to the {W.shape[1]} columns of W, got {starts}")
         levels = tuple(self.levels) or (Level(np.arange(W.shape[1])),)
-        check_levels(levels, W.shape[1])
+        topic_levels.check_levels(levels, W.shape[1])
         optional = {name: getattr(self, name) for name in _OPTIONAL}
         validation.check_parts(W.shape[0], **optional, record=self.record)
         checked = {"words": words, "starts": starts, "levels": levels, "W": jnp.asarray(self.W)}
@@ -295,27 +286,12 @@ class Embedding(GensimNames):
         num_topics = self.num_topics if num_topics is None else checks.whole("num_topics", num_topics, 1)
         if num_topics > num_columns:
             raise ValueError(f"num_topics must be at most {num_columns}, got {num_topics}")
-        passages = None if counts is None else self._passages(counts)
-        W = np.asarray(self.W)
-        known = next((one for one in self.levels if one.num_topics == num_topics), None)
-        weights = emphasis(self.word_counts, len(self))
-        level = known or Level(merging.group_columns(W, weights, [num_topics])[0])
-        W = merging.merged(W, level.groups)
-        if known is None or passages is not None:
-            [level] = make_levels(W, [num_topics], self.word_counts, passages)
-            W = W[:, np.argsort(level.groups)]
-        shown = Level(np.arange(num_topics), level.coherence)
+        passages = None if counts is None else topic_levels.passages_of(counts, self.words)
+        W, level = topic_levels.reduced(
+            np.asarray(self.W), self.levels, num_topics, self.word_counts, passages
+        )
         record = {**self.record, "reduced_from": num_columns}
-        return replace(self, W=jnp.asarray(W), starts=(), levels=(shown,), record=record)
-
-    def _passages(self, counts: Any) -> Any:
-        rows = {word: row for row, word in enumerate(counts.words)}
-        missing = next((word for word in self.words if word not in rows), None)
-        if missing is not None:
-            raise ValueError(f"counts must have all words of the embedding, {missing!r} is missing")
-        if counts.passages is None:
-            return None
-        return counts.passages[:, [rows[word] for word in self.words]]
+        return replace(self, W=jnp.asarray(W), starts=(), levels=(level,), record=record)
 
     # --- Files --------------------------------------------------------------------------------------
 
@@ -325,10 +301,7 @@ class Embedding(GensimNames):
         tensors |= {
             name: np.asarray(getattr(self, name)) for name in _OPTIONAL if getattr(self, name) is not None
         }
-        for number, level in enumerate(self.levels):
-            tensors[f"levels.{number}.groups"] = np.asarray(level.groups, np.int32)
-            if level.coherence is not None:
-                tensors[f"levels.{number}.coherence"] = np.asarray(level.coherence)
+        tensors |= topic_levels.to_tensors(self.levels)
         tensors |= {f"history.{name}": np.asarray(values) for name, values in self.history.items()}
         content = {"kind": "embedding", "words": list(self.words), "starts": list(self.starts)}
         storage.save(folder, tensors, {**content, "record": dict(self.record)})
@@ -348,7 +321,7 @@ class Embedding(GensimNames):
                 words=tuple(content["words"]),
                 W=jnp.asarray(tensors["W"]),
                 starts=tuple(content["starts"]),
-                levels=_saved_levels(tensors),
+                levels=topic_levels.from_tensors(tensors),
                 history={name.removeprefix("history."): values for name, values in history.items()},
                 record=content["record"],
                 **{name: tensors.get(name) for name in _OPTIONAL},
@@ -423,13 +396,6 @@ class Embedding(GensimNames):
         if row.ndim != 1:
             raise ValueError(f"word must be one word or one row, got {len(row)}")
         return row
-
-
-def _saved_levels(tensors: Mapping[str, np.ndarray]) -> tuple[Level, ...]:
-    levels = []
-    while (groups := tensors.get(f"levels.{len(levels)}.groups")) is not None:
-        levels.append(Level(groups, tensors.get(f"levels.{len(levels)}.coherence")))
-    return tuple(levels)
 
 
 def _are_rows(words: Any) -> bool:

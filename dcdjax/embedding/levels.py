@@ -1,7 +1,8 @@
 """Choose the topics that are shown: columns of W, or groups of them, in a useful order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -164,3 +165,55 @@ def _usefulness(share: np.ndarray, coherence: np.ndarray | None, depth: int) -> 
         return share
     value = np.nan_to_num(coherence[:, min(depth, coherence.shape[1]) - 1])
     return np.where(value > 0, value * np.minimum(share, _LARGEST_SHARE / share.size), value)
+
+
+def reduced(
+    W: Float[np.ndarray, "words columns"],
+    shown: Sequence[Level],
+    num_topics: int,
+    word_counts: np.ndarray | None,
+    passages: scipy.sparse.csr_array | None,
+) -> tuple[np.ndarray, Level]:
+    """Sum similar columns of W until so many remain. Return them in the order of the topics, and their level.
+
+    Topics that are shown stay as they are, unless passages are given to judge them anew.
+    """
+    known = next((level for level in shown if level.num_topics == num_topics), None)
+    if known is None:
+        [groups] = merging.group_columns(W, emphasis(word_counts, W.shape[0]), [num_topics])
+    else:
+        groups = known.groups
+    W = merging.merged(W, groups)
+    if known is None or passages is not None:
+        [level] = make_levels(W, [num_topics], word_counts, passages)
+        W, coherence = W[:, np.argsort(level.groups)], level.coherence
+    else:
+        coherence = known.coherence
+    return W, Level(np.arange(num_topics), coherence)
+
+
+def passages_of(counts: Any, words: Sequence[str]) -> scipy.sparse.csr_array | None:
+    """Return the passages of counts with a column for each of the words, or None if they are not known."""
+    columns = {word: column for column, word in enumerate(counts.words)}
+    missing = next((word for word in words if word not in columns), None)
+    if missing is not None:
+        raise ValueError(f"counts must have all words of the embedding, {missing!r} is missing")
+    return None if counts.passages is None else counts.passages[:, [columns[word] for word in words]]
+
+
+def to_tensors(levels: Sequence[Level]) -> dict[str, np.ndarray]:
+    """Return the arrays to save."""
+    tensors = {}
+    for number, level in enumerate(levels):
+        tensors[f"levels.{number}.groups"] = np.asarray(level.groups, np.int32)
+        if level.coherence is not None:
+            tensors[f"levels.{number}.coherence"] = level.coherence
+    return tensors
+
+
+def from_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[Level, ...]:
+    """Return the levels that were saved."""
+    levels = []
+    while (groups := tensors.get(f"levels.{len(levels)}.groups")) is not None:
+        levels.append(Level(groups, tensors.get(f"levels.{len(levels)}.coherence")))
+    return tuple(levels)

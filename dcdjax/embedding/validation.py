@@ -26,7 +26,7 @@ def check_parts(
             raise ValueError(f"{name} must be real numbers, got {array.dtype}")
         if not (np.isfinite(array).all() and array.min() >= 0):
             raise ValueError(f"{name} must be finite and not negative")
-        elif name == "margins" and not array.all():  # a word without counts has no row of W
+        if name == "margins" and not array.all():  # a word without counts has no row of W
             raise ValueError(f"margins must be positive, that of word {int(array.argmin())} is 0")
     if not isinstance(record, Mapping):
         raise ValueError(f"record must be a mapping, got {type(record).__name__}")

@@ -140,9 +140,9 @@ def from_counts(
     Example:
       >>> S = from_counts(np.array([[9, 4, 1], [4, 0, 0], [1, 0, 4]]), words=["a", "tea", "cup"])
       >>> S.matrix.toarray().round(2)
-      array([[0.17, 0.46, 0.  ],
+      array([[0.21, 0.46, 0.  ],
              [0.46, 0.  , 0.  ],
-             [0.  , 0.  , 1.17]])
+             [0.  , 0.  , 1.03]])
     """
     if isinstance(counts, Similarity):
         raise ValueError("counts is a Similarity, which is already weighted")

@@ -1,6 +1,7 @@
 """The topics that are shown: sums of columns of W, in a useful order, each with its subtopics."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,7 @@ def names(num_words=NUM_WORDS):
     return tuple(f"word{n}" for n in range(num_words))
 
 
-def example(seed, with_counts=True, with_passages=True):
+def example(seed, with_counts=True, with_passages=True) -> Any:
     """An embedding of three starts, its W, word counts and passages."""
     rng = np.random.default_rng(seed)
     W = np.concatenate([random_W(rng, NUM_WORDS, 3, 0.3) for _ in range(3)], axis=1) / 3
@@ -157,7 +158,8 @@ def test_useful_topics_come_first(seed):
 
 def test_without_passages_large_topics_come_first():
     rng = np.random.default_rng(0)
-    for unknown in (None, scipy.sparse.csr_array((0, NUM_WORDS), dtype=np.int8)):
+    none_kept: Any = scipy.sparse.csr_array((0, NUM_WORDS), dtype=np.int8)
+    for unknown in (None, none_kept):
         W = random_W(rng, NUM_WORDS, 5)
         [level] = make_levels(W, [5], np.arange(NUM_WORDS) + 1, unknown)
         embedding = Embedding(names(), jnp.asarray(W), levels=(level,), word_counts=np.arange(NUM_WORDS) + 1)

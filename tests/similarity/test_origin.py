@@ -29,6 +29,8 @@ def test_it_is_of_the_words_of_S(tmp_path_factory, documents, weighting, keep_di
             return  # no word remains
     origin, dense = S.origin, counts.matrix.toarray()
     assert origin is not None
+    assert origin.passages is not None
+    assert counts.passages is not None
     if not keep_diagonal:
         dense = dense - np.diag(np.diag(dense))
     margins = dense.sum(axis=1) * 1.1  # with a tenth of self-similarity
@@ -45,6 +47,7 @@ def test_it_is_of_the_words_of_S(tmp_path_factory, documents, weighting, keep_di
     S.save(path)
     again = load(path).origin
     assert again is not None
+    assert again.passages is not None
     for name in ("word_counts", "margins"):
         np.testing.assert_array_equal(getattr(again, name), getattr(origin, name))
         assert getattr(again, name).dtype == getattr(origin, name).dtype

@@ -55,9 +55,12 @@ def test_passages_are_those_cut_by_hand(documents, length, every, cuts):
 def test_count_keeps_the_passages_of_all_words_before_any_is_left_out():
     long = ["a", "b"] * 100 + ["c"]  # 201 tokens: one more than a passage has
     counts = count([long, ["a", "z"], ["z"], ["b", "a", "b"]], drop=["z"], subsample=1e-9, window=2)
+    assert counts.passages is not None
     named = [{counts.words[n] for n in row.indices} for row in counts.passages]
     assert named == [{"a", "b"}, {"c"}, {"a"}, {"a", "b"}]
-    assert count(["z"] * 3 + ["a a"], drop=["z"]).passages.shape == (1, 1)
+    empty = count(["z"] * 3 + ["a a"], drop=["z"]).passages
+    assert empty is not None
+    assert empty.shape == (1, 1)
 
 
 @pytest.mark.parametrize("num_tokens", [1000, 4000])
@@ -65,6 +68,7 @@ def test_of_a_large_corpus_a_sample_is_kept(monkeypatch, num_tokens):
     monkeypatch.setattr(passages, "MOST_TOKENS", 1000)
     monkeypatch.setattr(passages, "PASSAGE_TOKENS", 10)
     counts = count([[f"w{n % 7}" for n in range(40)] for _ in range(num_tokens // 40)])
+    assert counts.passages is not None
     assert counts.passages.shape[0] == pytest.approx(100, abs=1)
 
 
