@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dcdjax import evaluation, report, similarity
+    from dcdjax.counting import cooccurrence, phrases, stop_words
+    from dcdjax.counting.cooccurrence import Counts, count
     from dcdjax.devices import processes
     from dcdjax.devices.preparation import prepare
     from dcdjax.embedding.embedding import Embedding
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from dcdjax.solvers.full_batch import solve, solve_restarts
     from dcdjax.solvers.result import Solution, SolverError, Status, best, consensus, raise_on_failure
     from dcdjax.starts import initialize
-    from dcdjax.text import cooccurrence, datasets, phrases, stop_words
-    from dcdjax.text.cooccurrence import Counts, count
+    from dcdjax.text import datasets
     from dcdjax.util import progress
 
 # The public names of each package and module, as imported above. Some are modules themselves.
@@ -30,6 +31,8 @@ _PACKAGES = ("evaluation", "report", "similarity")
 _OWNERS = {
     name: owner
     for owner, names in {
+        "counting": ("cooccurrence", "phrases", "stop_words"),
+        "counting.cooccurrence": ("Counts", "count"),
         "devices": ("processes",),
         "devices.preparation": ("prepare",),
         "embedding.embedding": ("Embedding",),
@@ -42,8 +45,7 @@ _OWNERS = {
         "solvers.full_batch": ("solve", "solve_restarts"),
         "solvers.result": ("Solution", "SolverError", "Status", "best", "consensus", "raise_on_failure"),
         "starts": ("initialize",),
-        "text": ("cooccurrence", "datasets", "phrases", "stop_words"),
-        "text.cooccurrence": ("Counts", "count"),
+        "text": ("datasets",),
         "util": ("progress",),
     }.items()
     for name in names

@@ -14,7 +14,7 @@ import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
 import jax.numpy as jnp, numpy as np, dcdjax
 from jax.sharding import AxisType, Mesh
 from dcdjax.devices import layout, sweeps
-from dcdjax.embedding import smoothing
+from dcdjax.fitting import smoothing
 from dcdjax.fitting import scheduler
 from dcdjax import similarity
 from dcdjax.solvers import full_batch

@@ -5,7 +5,7 @@ import numpy as np
 from problems import random_W
 
 from dcdjax import Embedding
-from dcdjax.embedding.levels import Level
+from dcdjax.topics.levels import Level
 
 HOSTILE = (
     "</script><img src=x onerror=window.hacked=1>",

@@ -19,8 +19,8 @@ from dcdjax.cli.terminal import (
     stop_cleanly,
     use_cores,
 )
+from dcdjax.counting import stop_words
 from dcdjax.embedding import storage
-from dcdjax.text import stop_words
 from dcdjax.util.parallel import num_workers
 from dcdjax.util.progress import Progress
 

@@ -11,15 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dcdjax.embedding import display, export, fold_in, lookup, results, storage, topic_view, validation
-from dcdjax.embedding import levels as topic_levels
-from dcdjax.embedding.display import ResultList
+from dcdjax.embedding import export, storage, validation
 from dcdjax.embedding.export import ExportFormat
 from dcdjax.embedding.gensim_names import GensimNames
-from dcdjax.embedding.levels import Level
-from dcdjax.embedding.results import Topic, TopicShare, WordProbability
-from dcdjax.embedding.topic_view import TopicView
-from dcdjax.embedding.word_index import WordIndex
+from dcdjax.queries import display, fold_in, lookup, results
+from dcdjax.queries.display import ResultList
+from dcdjax.queries.results import Topic, TopicShare, WordProbability
+from dcdjax.queries.word_index import WordIndex
+from dcdjax.topics import levels as topic_levels
+from dcdjax.topics import topic_view
+from dcdjax.topics.levels import Level
+from dcdjax.topics.topic_view import TopicView
 from dcdjax.util import checks
 
 # A row whose sum differs from one by more than this was never normalized. float32 sums of 10^4 topics are
@@ -106,11 +108,7 @@ class Embedding(GensimNames):
         return iter(self.words)
 
     def __repr__(self) -> str:
-        corpus = self.record.get("corpus")
-        corpus = corpus.get("name") if isinstance(corpus, Mapping) else corpus
-        columns = f" of {self.W.shape[1]} columns" if self.W.shape[1] > self.num_topics else ""
-        source = f", learned from {corpus}" if corpus else ""
-        return f"Embedding({len(self)} words, {self.num_topics} topics{columns}{source})"
+        return display.embedding_text(len(self), self.num_topics, self.W.shape[1], self.record)
 
     def _repr_html_(self) -> str:
         return display.embedding_table(self.words, self.num_topics, self.starts, self.record)
@@ -297,10 +295,8 @@ class Embedding(GensimNames):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save as a folder with one safetensors file; an old model there is replaced at the end."""
-        tensors = {"W": np.asarray(self.W)}
-        tensors |= {
-            name: np.asarray(getattr(self, name)) for name in _OPTIONAL if getattr(self, name) is not None
-        }
+        arrays = {name: getattr(self, name) for name in ("W", *_OPTIONAL)}
+        tensors = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
         tensors |= topic_levels.to_tensors(self.levels)
         tensors |= {f"history.{name}": np.asarray(values) for name, values in self.history.items()}
         content = {"kind": "embedding", "words": list(self.words), "starts": list(self.starts)}

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dcdjax.embedding.display import ResultList
-from dcdjax.embedding.results import WordProbability
+from dcdjax.queries.display import ResultList
+from dcdjax.queries.results import WordProbability
 from dcdjax.util import checks
 
 # Attributes of other libraries, and what to use here.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dcdjax.embedding import fold_in
+from dcdjax.queries import fold_in
 
 
 def check_parts(

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dcdjax.devices.layout import Layout
-from dcdjax.embedding import merging, smoothing
 from dcdjax.embedding.embedding import Embedding
-from dcdjax.embedding.levels import Level, make_levels
+from dcdjax.fitting import smoothing
 from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.options import Combine
 from dcdjax.method.decomposition import on_simplex
 from dcdjax.solvers.result import MESSAGES, History, Solution, SolverError, Status
+from dcdjax.topics import merging
+from dcdjax.topics.levels import Level, make_levels
 from dcdjax.util.interrupts import hold_signals
 from dcdjax.util.progress import Progress
 from dcdjax.util.warn import warn

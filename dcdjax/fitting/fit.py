@@ -14,14 +14,16 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from dcdjax.checkpoints.checkpoint import Checkpoint, Expected, open_checkpoint
+from dcdjax.checkpoints.checkpoint_files import CheckpointFolder
+from dcdjax.counting import cooccurrence
+from dcdjax.counting.cooccurrence import CountingOptions
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
 from dcdjax.devices.preparation import groups_for_starts, prepare_for_starts
 from dcdjax.embedding.embedding import Embedding
 from dcdjax.fitting import combination, memory, presets, provenance, scheduler
 from dcdjax.fitting import inputs as inputs_of_fit
-from dcdjax.fitting.checkpoint import Checkpoint, Expected, open_checkpoint
-from dcdjax.fitting.checkpoint_files import CheckpointFolder
 from dcdjax.fitting.combination import NotConvergedWarning
 from dcdjax.fitting.inputs import Inputs
 from dcdjax.fitting.num_topics import NumTopics, choose_num_topics
@@ -29,10 +31,8 @@ from dcdjax.fitting.options import Combine, Options, Start, check_dtype, check_o
 from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.result import Solution, Status
-from dcdjax.starts import initialize, spectrum
-from dcdjax.text import cooccurrence
-from dcdjax.text.cooccurrence import CountingOptions
-from dcdjax.util import checks, keys
+from dcdjax.starts import initialize, keys, spectrum
+from dcdjax.util import checks
 from dcdjax.util.interrupts import hold_signals
 from dcdjax.util.progress import Progress, as_progress
 

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse
 
 from dcdjax import similarity
+from dcdjax.counting import cooccurrence
+from dcdjax.counting.cooccurrence import Counts
 from dcdjax.fitting import presets, provenance
 from dcdjax.fitting.options import Options
 from dcdjax.similarity import Similarity
-from dcdjax.text import cooccurrence
 from dcdjax.text.blocks import CorpusError
-from dcdjax.text.cooccurrence import Counts
 from dcdjax.util.progress import Progress
 from dcdjax.util.warn import warn
 

@@ -13,12 +13,12 @@ from jaxtyping import Float
 
 from dcdjax import similarity
 from dcdjax.devices.preparation import prepare
-from dcdjax.embedding.levels import emphasis
 from dcdjax.fitting import presets
 from dcdjax.similarity import Similarity, weighting
 from dcdjax.solvers.full_batch import solve
-from dcdjax.starts import initialize, spectrum
-from dcdjax.util import checks, keys
+from dcdjax.starts import initialize, keys, spectrum
+from dcdjax.topics.levels import emphasis
+from dcdjax.util import checks
 from dcdjax.util.progress import Progress
 
 # The numbers that are tried. Nobody can keep more than a few hundred topics apart.
@@ -158,8 +158,8 @@ def _halves(passages: scipy.sparse.csr_array, random: np.random.Generator) -> tu
     """Deal the passages to two halves, and return how many passages have each word too."""
     if passages.shape[0] < LEAST_PASSAGES:
         raise ValueError(
-            f"num_topics='auto' needs at least {LEAST_PASSAGES} passages, the corpus has {passages.shape[0]}: "
-            "give a number"
+            f"num_topics='auto' needs at least {LEAST_PASSAGES} passages, the corpus has "
+            f"{passages.shape[0]}: give a number"
         )
     chosen = random.permutation(passages.shape[0])[:_MOST_PASSAGES]
     parts = [

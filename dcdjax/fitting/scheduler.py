@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
+from dcdjax.checkpoints.checkpoint import Checkpoint
 from dcdjax.devices import processes, sharding
 from dcdjax.devices.layout import Layout
-from dcdjax.fitting.checkpoint import Checkpoint
 from dcdjax.solvers import full_batch
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.full_batch import State

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from dcdjax.embedding import levels, lookup, results
 from dcdjax.embedding.embedding import Embedding
-from dcdjax.embedding.results import Topic
+from dcdjax.queries import lookup, results
+from dcdjax.queries.results import Topic
 from dcdjax.report import encoding
 from dcdjax.report.labels import label
+from dcdjax.topics import levels
 from dcdjax.util.progress import Progress
 
 # With these sizes a page of 20,000 words and 200 topics has 4 MB.

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 
 from dcdjax.devices import packing, preparation, sharding, tiling
 from dcdjax.devices.layout import Layout
+from dcdjax.starts.keys import checked_key
 from dcdjax.util import checks
-from dcdjax.util.keys import checked_key
 from dcdjax.util.parallel import in_order
 
 # Most minibatches. Each takes a search among all nonzeros, and 16 bits of a hash fill this many evenly.

@@ -20,7 +20,8 @@ from dcdjax.solvers import arguments, loop, minibatches
 from dcdjax.solvers.loop import Report
 from dcdjax.solvers.minibatches import Minibatches
 from dcdjax.solvers.result import History, Solution, Status
-from dcdjax.util import checks, keys
+from dcdjax.starts import keys
+from dcdjax.util import checks
 
 
 class State(NamedTuple):

@@ -16,7 +16,7 @@ from dcdjax.devices.layout import Layout
 from dcdjax.devices.preparation import prepare
 from dcdjax.method.decomposition import Weights, on_simplex
 from dcdjax.starts import kmeans, spectrum
-from dcdjax.util.keys import checked_key
+from dcdjax.starts.keys import checked_key
 
 # How much a word prefers near clusters, and the least weight of a topic relative to that of the nearest
 # cluster. We compared 5, 10 and 20, and the indicator of k-means plus 0.2: 10 had the lowest objective at the

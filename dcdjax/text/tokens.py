@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from dcdjax.text import kinds
 from dcdjax.text.blocks import BLOCK_BYTES, Text
+from dcdjax.text.paragraphs import mark_paragraphs
 from dcdjax.text.sources import Documents, TokenLists, checked_tokens, read_texts
-from dcdjax.text.splitting import kinds
-from dcdjax.text.splitting.paragraphs import mark_paragraphs
-from dcdjax.text.splitting.splitter import Block, Splitter, decoded
+from dcdjax.text.splitter import Block, Splitter, decoded
 from dcdjax.util import checks
 from dcdjax.util.parallel import in_order
 from dcdjax.util.progress import Progress

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse
 
-from dcdjax.text import cooccurrence, pair_counts, vocabulary
+from dcdjax.counting import cooccurrence, pair_counts, vocabulary
 from dcdjax.text import tokens as corpus
 
 HERE = Path(__file__).parent

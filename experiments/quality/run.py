@@ -23,8 +23,8 @@ from methods import CORPORA, DATA, METHODS
 from nearest import neighbors, num_agreeing
 from published import PUBLISHED  # pyright: ignore[reportMissingImports]
 
-from dcdjax.embedding import coherence
 from dcdjax.evaluation import scores
+from dcdjax.topics import coherence
 
 RESULTS = HERE / "results.json"
 DICTIONARIES = os.environ.get("DCDJAX_DICTIONARIES")

@@ -22,7 +22,7 @@ from run import DICTIONARIES, HERE, dictionary_pairs  # pyright: ignore[reportAt
 import dcdjax
 from dcdjax import evaluation, similarity
 from dcdjax.devices import layout, sweeps
-from dcdjax.embedding import smoothing
+from dcdjax.fitting import smoothing
 from dcdjax.method import decomposition
 from dcdjax.starts import initialize, spectrum
 

@@ -20,8 +20,8 @@ from problems import THEMES, sentences, slow
 import dcdjax
 from dcdjax import Embedding, report
 from dcdjax.cli import main, terminal
-from dcdjax.embedding.levels import Level
 from dcdjax.fitting import scheduler
+from dcdjax.topics.levels import Level
 
 
 @pytest.fixture(scope="module")

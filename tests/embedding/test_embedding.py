@@ -12,9 +12,9 @@ from problems import random_W
 
 import dcdjax
 from dcdjax import Embedding
-from dcdjax.embedding import results
-from dcdjax.embedding.levels import Level
-from dcdjax.embedding.word_index import UnknownWordError
+from dcdjax.queries import results
+from dcdjax.queries.word_index import UnknownWordError
+from dcdjax.topics.levels import Level
 
 NUM_WORDS, NUM_TOPICS = 75, 6
 

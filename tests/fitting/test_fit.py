@@ -20,7 +20,6 @@ from problems import THEMES, pair, random_S, sentences, slow
 
 import dcdjax
 from dcdjax import Embedding, fit, similarity
-from dcdjax.embedding import coherence
 from dcdjax.fitting import fit as fitting
 from dcdjax.fitting import presets, scheduler
 from dcdjax.fitting.fit import NotConvergedWarning
@@ -29,6 +28,7 @@ from dcdjax.method.decomposition import on_simplex
 from dcdjax.solvers import result
 from dcdjax.solvers.result import SolverError, Status
 from dcdjax.starts import initialize
+from dcdjax.topics import coherence
 
 DEVICES = jax.local_devices()
 

@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, given, settings
 from problems import random_S
 
 from dcdjax import Embedding, cooccurrence, count, evaluation, fit, prepare, similarity
+from dcdjax.checkpoints.checkpoint_files import CheckpointError, CheckpointWarning
 from dcdjax.devices import sweeps
-from dcdjax.fitting.checkpoint_files import CheckpointError, CheckpointWarning
 from dcdjax.util import matrix_files, store
 
 NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 40))

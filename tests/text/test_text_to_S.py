@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from problems import dense
 
 from dcdjax import similarity
+from dcdjax.counting import cooccurrence
 from dcdjax.devices.preparation import prepare
-from dcdjax.text import blocks, cooccurrence
+from dcdjax.text import blocks
 from dcdjax.text.blocks import CorpusError
 
 # What stands between blanks, as it is.

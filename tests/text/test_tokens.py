@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcdjax.text import blocks as text_blocks
+from dcdjax.text import splitter
 from dcdjax.text import tokens as corpus
 from dcdjax.text.blocks import CorpusError
-from dcdjax.text.splitting import splitter
 
 # Every character at which str.split splits, some at which it does not, and some of each width in UTF-8.
 ALPHABET = "ab é中😀'\t\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u3000\x00\x01\x7f\u200b\ufeff\n"
@@ -72,7 +72,7 @@ def test_files_folders_and_gzip(tmp_path, monkeypatch, documents, block_bytes):
     (tmp_path / "a").mkdir()
     (tmp_path / ".hidden").write_bytes(b"\0")
     first.write_text(TEXT, newline="")
-    second.write_bytes(gzip.compress(b"zipped words\nin a file\n"))
+    second.write_bytes(gzip.compress(b"zipped words\nin a file\n", mtime=0))
     third.write_bytes(b"\xef\xbb\xbfmarked by order")
     texts = {first: TEXT, second: "zipped words\nin a file\n", third: "marked by order"}
     for path, text in texts.items():
@@ -321,7 +321,7 @@ class Slow(io.RawIOBase):
         return self.content.read(min(size, self.size))
 
 
-@pytest.mark.parametrize("start", [b"", b"many words ", gzip.compress(b"many words " * 9)[:20]])
+@pytest.mark.parametrize("start", [b"", b"many words ", gzip.compress(b"many words " * 9, mtime=0)[:20]])
 def test_a_disk_that_cannot_be_read_is_named(start):
     class Broken(io.BytesIO):
         name = "news.txt"

@@ -6,9 +6,9 @@ import typing
 import pytest
 
 import dcdjax
+from dcdjax.counting.cooccurrence import CountingOptions
 from dcdjax.fitting import presets
 from dcdjax.similarity import from_counts, from_points
-from dcdjax.text.cooccurrence import CountingOptions
 
 TEXT = ["tea cup tea", "cup tea"]
 

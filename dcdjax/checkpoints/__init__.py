@@ -1,0 +1,1 @@
+"""Save a run while it solves, and load it to continue."""

@@ -1,0 +1,1 @@
+"""Count which words stand near each other, exactly and within a limit of memory."""

@@ -1,0 +1,1 @@
+"""Find neighbors, similarities and new rows of words from W."""

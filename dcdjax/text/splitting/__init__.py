@@ -1,1 +1,0 @@
-"""Split text into documents and words."""

@@ -1,0 +1,1 @@
+"""Group, name, order and judge the topics of W."""
