@@ -1,6 +1,7 @@
 """Answer to the names that gensim, scikit-learn and BERTopic use."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -58,9 +59,9 @@ class GensimNames:
         W: Any
         num_topics: Any
 
-        @property
+        @cached_property
         def _word_index(self) -> WordIndex: ...
-        @property
+        @cached_property
         def _s(self) -> Any: ...
         def _indices(self, words: Any) -> np.ndarray: ...
         def _nearest(
