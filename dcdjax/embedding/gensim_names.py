@@ -1,14 +1,12 @@
 """Answer to the names that gensim, scikit-learn and BERTopic use."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from dcdjax.embedding.display import ResultList
 from dcdjax.embedding.results import WordProbability
-from dcdjax.embedding.word_index import WordIndex
 from dcdjax.util import checks
 
 # Attributes of other libraries, and what to use here.
@@ -59,10 +57,9 @@ class GensimNames:
         W: Any
         num_topics: Any
 
-        @cached_property
-        def _word_index(self) -> WordIndex: ...
-        @cached_property
-        def _s(self) -> Any: ...
+        _word_index: Any
+        _s: Any
+
         def _indices(self, words: Any) -> np.ndarray: ...
         def _nearest(
             self, queries: np.ndarray, k: int, among: Any = None, rows: Any = None
