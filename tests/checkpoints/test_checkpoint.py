@@ -588,7 +588,7 @@ def edit(path, tensors=None, content=None, info=None, without=()):
     store.write(path, tensors, content, kind="checkpoint")
 
 
-def W(num_rows=30, num_topics=3, value=0.2, dtype=np.float32):
+def W(num_rows=30, num_topics=3, value=0.2, dtype: Any = np.float32):
     return np.full((num_rows, num_topics), value, dtype)
 
 

@@ -391,7 +391,8 @@ def test_wrong_matrix_market_is_refused(tmp_path, content, message):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_blanks_at_the_end_of_matrix_market_do_no_harm(tmp_path, end, pack):
     (tmp_path / "m.mtx").write_bytes(pack(BANNER + f"2 2 2\n1 2 5\n2 1 5{end}".encode()))
-    np.testing.assert_array_equal(read_matrix(tmp_path / "m.mtx").toarray(), [[0, 5], [5, 0]])
+    matrix = scipy.sparse.csr_array(read_matrix(tmp_path / "m.mtx"))
+    np.testing.assert_array_equal(matrix.toarray(), [[0, 5], [5, 0]])
 
 
 @pytest.mark.parametrize(
@@ -410,7 +411,7 @@ def test_a_lying_matrix_market_claims_no_memory(tmp_path, sizes, message):
 @pytest.mark.parametrize("filling", [b"1 2 1\n", b"1", b"\n"])
 def test_a_bomb_of_matrix_market_claims_no_memory(tmp_path, filling):
     """60 MB of text in a file of 60 kB."""
-    with gzip.open(tmp_path / "m.mtx.gz", "wb", compresslevel=1) as file:
+    with gzip.GzipFile(tmp_path / "m.mtx.gz", "wb", compresslevel=1) as file:
         file.write(BANNER + b"3 3 2\n")
         for _ in range(60):
             file.write(filling * (1_000_000 // len(filling)))
