@@ -131,7 +131,8 @@ def overheard(*noises: Any, token="", held=()):
             stack.enter_context(connected(port))
         for noise in noises:
             with connected(port) as line:
-                line.sendall(noise(line) if callable(noise) else noise)
+                said: Any = noise(line) if callable(noise) else noise
+                line.sendall(said)
                 line.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(OSError):
                     while line.recv(4096):  # until rank 0 has dropped it
