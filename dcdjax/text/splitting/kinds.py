@@ -51,7 +51,7 @@ class HardWrappedWarning(UserWarning):
 
 
 def sample(texts: Iterable[Text]) -> str:
-    """Return some whole lines of each block, with an empty line before documents, and marks where it is cut."""
+    """Return some whole lines of each block, with empty lines before documents and marks where it is cut."""
     return "".join(part for text in texts for part in _parts(text))
 
 
