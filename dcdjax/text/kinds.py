@@ -10,8 +10,10 @@ from dcdjax.text.blocks import CorpusError, Text
 _PIECES, _PIECE_BYTES = 8, 32 << 10
 # Widths of hard-wrapped lines, in characters.
 _WIDTHS = range(30, 201)
+# Stands in a sample for what was left out.
+_CUT = "\0"
 # What makes lines hard-wrapped; see `is_hard_wrapped`. Texts with one document a line reach less than 0.2.
-_LEAST_FULL, _LEAST_WRAPPED, _LEAST_LINES, _LEAST_BLANK = 0.4, 0.1, 5, 0.01
+_LEAST_FULL, _LEAST_WRAPPED, _LEAST_LINES, _LEAST_BLANK = 0.4, 0.1, 5, 0.02
 # Words a line on average. Lines of code and data have fewer.
 _LEAST_WORDS = 3
 
@@ -49,12 +51,12 @@ class HardWrappedWarning(UserWarning):
 
 
 def sample(texts: Iterable[Text]) -> str:
-    """Return some whole lines of each block, with an empty line before each document that is marked."""
-    return "\n\n".join(part for text in texts for part in _parts(text))
+    """Return some whole lines of each block, with empty lines before documents and marks where it is cut."""
+    return "".join(part for text in texts for part in _parts(text))
 
 
 def _parts(text: Text) -> Iterator[str]:
-    content = text.content
+    content, breaks = text.content, set(text.breaks)
     for number in range(_PIECES):
         begin = number * max(_PIECE_BYTES, len(content) // _PIECES)
         end = begin + _PIECE_BYTES
@@ -66,8 +68,8 @@ def _parts(text: Text) -> Iterator[str]:
             end = content.rfind(b"\n", begin, end) + 1 or end
         marks = [begin, *(mark for mark in text.breaks if begin < mark < end), end]
         for start, stop in itertools.pairwise(marks):
-            if start < stop:
-                yield content[start:stop].decode(errors="ignore")
+            yield "\n\n" if start in breaks else f"\n{_CUT}\n"
+            yield content[start:stop].decode(errors="ignore")
 
 
 def is_hard_wrapped(text: str) -> bool:
@@ -76,9 +78,10 @@ def is_hard_wrapped(text: str) -> bool:
     In such a text, most lines after which a sentence goes on in lower case have no room for the first word of
     the next line. Lines of the same number of words look alike, so there must be paragraphs, too.
     """
-    lines = [line.rstrip() for line in text.expandtabs().split("\n")]
-    pairs = [(line, following) for line, following in itertools.pairwise(lines) if line and following]
-    num_blank = sum(not line for line in lines[1:-1])
+    lines = [line.rstrip() for line in text.strip("\n").expandtabs().split("\n")]
+    followed = [pair for pair in itertools.pairwise(lines) if pair[1] and _CUT not in pair]
+    pairs = [(line, following) for line, following in followed if line]
+    num_blank = len(followed) - len(pairs)
     if len(pairs) < _LEAST_LINES or num_blank < max(1, _LEAST_BLANK * len(lines)):
         return False
     lengths = sorted(len(line) for line, _ in pairs)

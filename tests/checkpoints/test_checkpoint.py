@@ -735,7 +735,7 @@ def test_all_that_differs_is_named(tmp_path):
     ("options", "name"),
     [
         ({"window": 3}, "counting.window"),
-        ({"lowercase": True}, "counting.lowercase"),
+        ({"lowercase": False}, "counting.lowercase"),
         ({"distance_weighting": "flat"}, "counting.distance_weighting"),
         ({"weighting": "counts"}, "weighting"),
         ({"shift": -2.0}, "shift"),

@@ -105,6 +105,14 @@ def test_a_document_a_line_is_not_taken_for_hard_wrapped(kind):
     assert not is_hard_wrapped(LINES[kind])
 
 
+def test_where_a_text_is_cut_is_no_empty_line(tmp_path, monkeypatch):
+    path = tmp_path / "lines.txt"
+    path.write_text(LINES["ten words a line"])
+    for block_bytes in (200, 1000, 1 << 20):
+        monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+        assert count(path, min_count=1).settings["documents"] == "line"
+
+
 def test_real_texts_with_a_document_a_line(data):
     for path in sorted(data.glob("[wtd]*/*.[tc]*.gz")):
         if path.parent.name in ("wikitext-2", "text8", "documents"):
