@@ -13,8 +13,8 @@ from dcdjax.report.labels import label
 from dcdjax.topics import levels
 from dcdjax.util.progress import Progress
 
-# With these sizes a page of 20,000 words and 200 topics has 4 MB.
-_TOPICS_OF_NEIGHBOR = 3  # they explain 97 percent of a neighbor's probability with 200 topics
+# With these sizes a page of 20,000 words has 4 MB.
+_TOPICS_OF_NEIGHBOR = 3  # of 50 topics, they explain 96 percent of a neighbor's probability
 _TOPICS_OF_WORD = 8
 _WORDS_OF_TOPIC = 20
 _WORDS_OF_SUBTOPIC = 8

@@ -67,6 +67,7 @@ def measured(browser: Browser, name: str, model: dcdjax.Embedding, path: Path) -
     result: dict[str, Any] = {
         "model": name,
         "words": len(model),
+        "columns of W": model.W.shape[1],
         "topics": model.num_topics,
         "made, s": round(time.perf_counter() - began, 1),
         "MB": round(path.stat().st_size / 1e6, 2),

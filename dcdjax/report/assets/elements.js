@@ -51,4 +51,4 @@ const percent = (share) => {
   const small = share > 0 && share < 0.1;
   return `${small ? (100 * share).toPrecision(2) : Math.round(100 * share)} %`;
 };
-const signed = (value) => value.toFixed(2).replace("-", "−");
+const signed = (value) => value.toFixed(2).replace(/^-0\.00$/, "0.00").replace("-", "−");

@@ -1,7 +1,8 @@
 // Label the topics on the map, each with its telling words below each other. No two labels overlap.
 
-// If the labels need more than the crowded share of the map, they are not made room for.
-const LABEL = { line: 13, most: 14, apart: 2, crowded: 0.8, rounds: 500 };
+// If the labels need more than the `crowded` share of the map, no room is made for them. With more topics than `sparse`, a
+// label cannot avoid all circles.
+const LABEL = { line: 13, most: 14, apart: 2, crowded: 0.8, rounds: 500, sparse: 200 };
 
 // Measure the labels of all topics in pixels.
 function labelSizes(model, style) {
@@ -70,6 +71,7 @@ function pushApart(one, other) {
 // or above. It covers no other label, and no other circle so far that it would seem to name it.
 function placeLabels(topics, { width, height }, circles, sizes) {
   const placed = [];
+  const sparse = circles.length <= LABEL.sparse;
   for (const topic of topics) {
     const { x, y, r } = circles[topic];
     if (x < 0 || y < 0 || x > width || y > height) continue;
@@ -78,7 +80,7 @@ function placeLabels(topics, { width, height }, circles, sizes) {
     for (const down of new Set([homeOf(r, tall), beside, -beside])) {
       const own = { ...sizes[topic], x: clamped(x, half, width), y: clamped(y + down, tall, height) };
       if (placed.some((other) => overlap(own, other))) continue;
-      if (circles.some((other, number) => number !== topic && covers(own, other))) continue;
+      if (sparse && circles.some((other, number) => number !== topic && covers(own, other))) continue;
       placed.push(own);
       break;
     }

@@ -21,7 +21,8 @@ function topicMap(model, { toTopicHere }) {
     topic: null,
     shares: new Map(), // P(topic | word) of the main topics of the chosen word
     settled: false,
-    radius: (one) => one.r * map.scale,
+    // Zooming in makes more room between the topics: they grow by the root of it only.
+    radius: (one) => (one.r * map.scale) / Math.sqrt(map.view.k),
     matters: (topic) => topic === map.topic || map.shares.has(topic),
   };
   map.nodes = layOut(model, () => {
@@ -78,7 +79,7 @@ function place(map) {
   const places = nodes.map((one) => ({
     x: width / 2 + (one.x - (left + right) / 2) * across,
     y: height / 2 + (one.y - (top + bottom) / 2) * down,
-    r: map.radius(one),
+    r: one.r * map.scale,
   }));
   map.labelSizes ??= labelSizes(map.model, getComputedStyle(map.labels.node()));
   for (const [topic, { x, y }] of madeRoom(places, map.labelSizes, { width, height }).entries()) {
@@ -158,6 +159,7 @@ function zoomable(map) {
     .on("zoom", ({ transform }) => {
       map.view = transform;
       map.ground.attr("transform", transform);
+      map.circles.attr("r", map.radius);
       label(map);
     });
   svg.call(zoom).on("dblclick.zoom", null);
