@@ -15,9 +15,6 @@ from dcdjax.topics.coherence import npmi
 DEPTH = 20
 # Topics are ordered, and called junk, by the coherence of so many words.
 _USUAL_DEPTH = 10
-# A topic with more than so many times the mean share of the text is no more useful. Such topics consist of
-# words like "the", which stand in all texts.
-_LARGEST_SHARE = 2.0
 # Words of a topic with less coherence hardly ever stand in one passage. On three collections of documents,
 # readers called such topics junk, and hardly any above.
 JUNK_COHERENCE = -0.3
@@ -120,8 +117,14 @@ def make_levels(
 ) -> tuple[Level, ...]:
     """Group the columns of W to topics, and these to fewer topics, and number them in a useful order.
 
-    A topic is useful if its words make sense together and much of the text is about it: the order is by
-    coherence times share of the text. Topics without coherence come last.
+    A topic is useful if its words make sense together, much of the text is about it, and its words tell what
+    the text is about. The order is by
+
+        coherence * min(share of the text, 1 / number of topics) * rarity^2
+
+    where rarity is the mean of log(1 / p_i) / log(number of passages) over the topic's first words, p_i the
+    share of passages that have word i. It is near 0 for words like "the", which stand in all texts. Topics
+    without coherence come last.
 
     Args:
       W: rows on the simplex.
@@ -136,10 +139,11 @@ def make_levels(
     levels: list[Level] = []
     for groups in cuts:
         merged = merging.merged(W, groups)
-        coherence = None
+        coherence, useful = None, shares(merged, word_counts)
         if passages is not None and passages.shape[0]:
-            coherence = npmi(passages, _top_words(merged, weights))
-        useful = _usefulness(shares(merged, word_counts), coherence, usual_depth(*merged.shape))
+            top_words = _top_words(merged, weights)
+            coherence = npmi(passages, top_words)
+            useful = _usefulness(useful, coherence, passages, top_words, usual_depth(*merged.shape))
         parents = np.zeros(merged.shape[1])
         if levels:
             parents[groups] = levels[-1].groups
@@ -160,11 +164,21 @@ def _top_words(W: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.take_along_axis(candidates, order, axis=1)
 
 
-def _usefulness(share: np.ndarray, coherence: np.ndarray | None, depth: int) -> np.ndarray:
-    if coherence is None or coherence.shape[1] < 2:
+def _usefulness(
+    share: np.ndarray,
+    coherence: np.ndarray,
+    passages: scipy.sparse.csr_array,
+    top_words: np.ndarray,
+    depth: int,
+) -> np.ndarray:
+    """Return a number for each topic that is larger for more useful ones. See `make_levels`."""
+    if coherence.shape[1] < 2:
         return share
     value = np.nan_to_num(coherence[:, min(depth, coherence.shape[1]) - 1])
-    return np.where(value > 0, value * np.minimum(share, _LARGEST_SHARE / share.size), value)
+    num_passages, occurrences = passages.shape[0], np.asarray(passages.sum(axis=0)).ravel()
+    rarity = np.log(num_passages / np.maximum(occurrences[top_words[:, :depth]], 1)).mean(axis=1)
+    rarity /= max(np.log(num_passages), 1.0)
+    return np.where(value > 0, value * np.minimum(share, 1 / share.size) * rarity**2, value)
 
 
 def reduced(
