@@ -212,6 +212,8 @@ def count(
         raise ValueError(f"subsample must be a positive number, got {subsample!r}")
     if progress is not None and not callable(progress):
         raise ValueError(f"progress must be callable, such as progress.Bars(), got {progress!r}")
+    dropped, single, lists = stop_words.resolve(drop)
+    phrases = text_phrases.checked(phrases)
     reading = read(
         source,
         text=text,
@@ -224,15 +226,17 @@ def count(
         progress=progress,
     )
     with closing(reading):
-        dropped, single, lists = stop_words.resolve(drop, lowercase=reading.lowercase)
+        if reading.lowercase:
+            dropped, single = stop_words.in_lower_case(dropped), stop_words.in_lower_case(single)
+            phrases = phrases if isinstance(phrases, bool) else stop_words.in_lower_case(phrases)
         compiled = pattern if isinstance(pattern, re.Pattern) else None
         settings = {
             "window": window,
             "distance_weighting": distance_weighting,
             **limits,
-            "drop": single,
+            "drop": sorted(single),
             "drop_lists": lists,
-            "phrases": text_phrases.checked(phrases, lowercase=reading.lowercase),
+            "phrases": phrases if isinstance(phrases, bool) else sorted(phrases),
             "outside": outside,
             "subsample": None if subsample is None else float(subsample),
             "seed": None if subsample is None else seed,

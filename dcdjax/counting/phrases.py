@@ -95,8 +95,8 @@ def _by_first_word(phrases: tuple[str, ...]) -> dict[str, list[list[str]]]:
     return by_first
 
 
-def checked(phrases: Any, *, lowercase: bool) -> bool | list[str]:
-    """Check the option `phrases` of `count`: a bool, or phrases to join. Return these sorted."""
+def checked(phrases: Any) -> bool | frozenset[str]:
+    """Check the option `phrases` of `count`: a bool, or phrases to join, which may have any blanks."""
     if isinstance(phrases, bool | np.bool_):
         return bool(phrases)
     if isinstance(phrases, str) or not isinstance(phrases, Iterable):
@@ -106,9 +106,8 @@ def checked(phrases: Any, *, lowercase: bool) -> bool | list[str]:
         words = phrase.split() if isinstance(phrase, str) else []
         if len(words) < 2:
             raise ValueError(f"phrases: {phrase!r} is no phrase: a string with two or more words is one")
-        joined = " ".join(words)
-        given.add(joined.lower() if lowercase else joined)
-    return sorted(given)
+        given.add(" ".join(words))
+    return frozenset(given)
 
 
 def joined_tokens(

@@ -72,15 +72,14 @@ def load(source: str | os.PathLike[str]) -> StopWords:
     return StopWords(source, _words_of_language(source))
 
 
-def resolve(drop: Any, *, lowercase: bool) -> tuple[frozenset[str], list[str], list[dict[str, Any]]]:
+def resolve(drop: Any) -> tuple[frozenset[str], frozenset[str], list[dict[str, Any]]]:
     """Check the option `drop` of `count`, and read its lists.
 
     Args:
       drop: as `count` takes it.
-      lowercase: whether tokens are converted to lower case. Then the words to drop are converted too.
 
     Returns:
-      All words to leave out; those that were given one by one, sorted; and the record of each list.
+      All words to leave out; those that were passed one by one; and the record of each list.
     """
     items = [drop] if isinstance(drop, str | os.PathLike | StopWords) else drop
     if not isinstance(items, Iterable):
@@ -96,15 +95,14 @@ def resolve(drop: Any, *, lowercase: bool) -> tuple[frozenset[str], list[str], l
             single.add(str(item))
         else:
             raise ValueError(f"drop must be a collection of words, got one with {item!r} in it")
-    single = _folded(single, lowercase=lowercase)
-    dropped = single.union(*(_folded(one.words, lowercase=lowercase) for one in lists))
+    dropped = frozenset(single).union(*(one.words for one in lists))
     records = {one: one.record for one in lists}  # a list that is given twice counts once
-    return frozenset(dropped), sorted(single), list(records.values())
+    return dropped, frozenset(single), list(records.values())
 
 
-def _folded(words: Collection[str], *, lowercase: bool) -> set[str]:
-    """Convert words in the way that tokens are."""
-    return {word.lower() for word in words} if lowercase else set(words)
+def in_lower_case(words: Collection[str]) -> frozenset[str]:
+    """Convert words as the tokens of a text are converted."""
+    return frozenset(word.lower() for word in words)
 
 
 def _words_of_language(language: str) -> frozenset[str]:

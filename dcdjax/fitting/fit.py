@@ -122,10 +122,9 @@ def fit(
       checkpoint_every: seconds between saves. 0 saves as often as possible. Each start is also saved when it
         finishes, and all starts when the fit is interrupted.
       progress: True shows bars on a terminal, False shows none; or a function to call instead.
-      **counting: the options of `count`, which explains them, such as window, tokens, documents,
-        max_words, min_count and drop.
-        Only for a corpus. The preset decides on window (default: 8) and distance_weighting (default:
-        "harmonic"); all others have the defaults of `count`.
+      **counting: the options of `count`, which explains them, such as window, tokens, documents, max_words,
+        min_count and drop. Only for a corpus. The preset decides on window (default: 8) and
+        distance_weighting (default: "harmonic"); all others have the defaults of `count`.
 
     Returns:
       The embedding. `Embedding.topics` shows similar topics of several starts as one topic. The same corpus

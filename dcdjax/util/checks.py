@@ -27,6 +27,7 @@ _FOREIGN = {
         "start": "init",
         "key": "rng rng_key prng_key random_seed",
         "drop": "stop_words stopwords stop_list",
+        "phrases": "ngram_range ngrams bigrams collocations",
         "pattern": "token_pattern",
         "tokenizer": "analyzer preprocessor",
         "lowercase": "lower do_lower_case to_lower",

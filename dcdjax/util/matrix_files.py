@@ -249,7 +249,7 @@ def _check_sizes(content: Mapping[str, np.ndarray]) -> tuple[str, int, int]:
             )
     num_steps = num_columns if layout == "csc" else num_rows
     if layout != "coo" and content["indptr"].size != num_steps + 1:
-        raise ValueError(f"array 'indptr' does not lead from 0 to {data.size} in {num_steps} steps")
+        raise ValueError(f"array 'indptr' must rise from 0 to {data.size} in {num_steps} steps")
     return layout, num_rows, num_columns
 
 

@@ -84,9 +84,9 @@ def test_counts_of_joined_texts(documents, given_phrases, max_words, min_count, 
         patch.setattr("dcdjax.counting.vocabulary.TOKENS_PER_PIECE", size)
         if not expected:
             with pytest.raises(ValueError, match="no word is left of"):
-                count(documents, phrases=given_phrases, **options)
+                count(documents, phrases=given_phrases, distance_weighting="flat", **options)
             return
-        counts = count(documents, phrases=given_phrases, **options)
+        counts = count(documents, phrases=given_phrases, distance_weighting="flat", **options)
     assert counts.words == tuple(expected)
     assert counts.vocabulary.counts.tolist() == frequency
     assert counts.vocabulary.num_tokens == sum(map(len, joined))
@@ -118,7 +118,7 @@ def random_documents(num_words=160, num_documents=400, length=60):
 def test_finds_what_a_search_by_hand_finds(monkeypatch, options):
     documents = random_documents()
     found, joined, times = text_oracle.phrases(documents, **options)
-    counts = count(documents, phrases=True, window=2, **options)
+    counts = count(documents, phrases=True, window=2, distance_weighting="flat", **options)
     assert {one.phrase: one.count for one in counts.phrases} == {phrase: times[phrase] for phrase in found}
     expected, _ = text_oracle.most_frequent(joined, **options)
     assert counts.words == tuple(expected)
@@ -131,7 +131,7 @@ def test_finds_what_a_search_by_hand_finds(monkeypatch, options):
     monkeypatch.setattr("dcdjax.text.blocks.BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr("dcdjax.counting.phrases.TOKENS_PER_PIECE", 31)
     monkeypatch.setattr("dcdjax.counting.vocabulary.TOKENS_PER_PIECE", 17)
-    again = count(documents, phrases=True, window=2, **options)
+    again = count(documents, phrases=True, window=2, distance_weighting="flat", **options)
     assert again.phrases == counts.phrases
     np.testing.assert_array_equal(again.matrix.toarray(), by_hand)
 

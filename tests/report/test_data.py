@@ -275,8 +275,8 @@ def test_it_says_how_far_it_is():
 
 def test_pages_are_saved_whole_and_shown_in_a_frame(tmp_path):
     page = report.page(embedding(), progress=False)
-    page.save(tmp_path / "deep" / "page.html")
-    assert (tmp_path / "deep" / "page.html").read_text() == page.html
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html
     assert repr(page) == f"Page({len(page.html.encode()) / 1e6:.1f} MB; save(path) writes it)"
     [inside] = re.findall(r'^<iframe srcdoc="([^"]*)"', page._repr_html_())
     assert html.unescape(inside) == page.html

@@ -1,5 +1,6 @@
 """What S keeps of the counts it was made from, in memory and in a file."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -68,14 +69,7 @@ def test_nothing_is_known_of_bare_counts_and_matrices(tmp_path):
 
 def test_passages_may_be_unknown(tmp_path):
     counts = count(sentences(num_sentences=40), window=3)
-    unknown = SimpleNamespace(
-        matrix=counts.matrix,
-        words=counts.words,
-        vocabulary=counts.vocabulary,
-        settings=counts.settings,
-        passages=None,
-    )
-    S = from_counts(unknown)
+    S = from_counts(dataclasses.replace(counts, passages=None))
     S.save(tmp_path / "S.safetensors")
     for origin in (S.origin, load(tmp_path / "S.safetensors").origin):
         assert origin is not None

@@ -399,7 +399,7 @@ PATH = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])
     [
         (
             changed(PATH, (0, 1), np.nan),
-            r"S\[0\] = nan at \(0, 1\) is not a finite, nonnegative number \(1 such",
+            r"S\[0\] = nan at \(0, 1\) is not a finite, nonnegative number \(1 in total",
         ),
         (changed(PATH, (2, 1), np.inf), r"S\[3\] = inf at \(2, 1\)"),
         (changed(PATH, (1, 2), -1.0), r"S\[2\] = -1.0 at \(1, 2\)"),
