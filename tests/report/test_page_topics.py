@@ -158,12 +158,14 @@ def test_labels_have_three_telling_words_and_do_not_overlap(opened, tmp_path, wi
     assert overlapping(labels.evaluate_all(BOXES)) == []
 
 
-def test_labels_wait_until_the_topics_stand_still(opened):
-    page = opened(settled=False)
+def test_labels_wait_until_the_topics_stand_still(opened, tmp_path):
+    # So many topics take several slices of the layout's work.
+    report.page(embedding(160, (150,)), num_neighbors=2, progress=False).save(tmp_path / "many.html")
+    page = opened(tmp_path / "many.html", settled=False)
     places = page.evaluate(
         """async () => {
           const seen = new Set();
-          for (let frame = 0; frame < 40; frame++) {
+          for (let frame = 0; !seen.size || frame < 40; frame++) {
             const circles = Array.from(document.querySelectorAll("#canvas circle"));
             if (circles.length && document.querySelector(".labels g")) {
               seen.add(circles.map((one) => `${one.getAttribute("cx")} ${one.getAttribute("cy")}`).join());
