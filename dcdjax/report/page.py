@@ -88,7 +88,7 @@ def page(
       >>> import jax.numpy as jnp
       >>> W = jnp.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]])
       >>> page(Embedding(("tea", "cup", "ship"), W))
-      Page(0.3 MB; save(path) writes it)
+      Page(0.4 MB; save(path) writes it)
     """
     max_words = checks.whole("max_words", max_words, 1)
     num_neighbors = checks.whole("num_neighbors", num_neighbors, 1)
