@@ -27,7 +27,8 @@ def label(words: Sequence[str], most: int = 3) -> list[int]:
     """
     kinds = [_kind(word) for word in words]
     order = sorted((place for place in range(len(words)) if kinds[place] < _SILENT), key=kinds.__getitem__)
-    chosen, spare = [], []
+    chosen: list[int] = []
+    spare: list[int] = []
     for place in order:
         form_of_one = any(_same_stem(words[place], words[other]) for other in chosen)
         (spare if form_of_one else chosen).append(place)

@@ -1,8 +1,8 @@
 // Label the topics on the map, each with its telling words below each other. No two labels overlap.
 
-// If the labels need more than the `crowded` share of the map, no room is made for them. With more topics than `sparse`, a
+// If circles and labels need more than the `crowded` share of the map, no room is made for them. With more topics than `sparse`, a
 // label cannot avoid all circles.
-const LABEL = { line: 13, most: 14, apart: 2, crowded: 0.8, rounds: 500, sparse: 200 };
+const LABEL = { line: 13, most: 14, apart: 2, crowded: 0.8, smallest: 0.7, rounds: 500, sparse: 200 };
 
 // Measure the labels of all topics in pixels.
 function labelSizes(model, style) {
@@ -24,27 +24,36 @@ function shortened(word) {
 // A label stands on its circle, or below a circle that is too small for it.
 const homeOf = (r, tall) => (r < 0.7 * tall ? r + tall + 1 : 0);
 
-// Move circles apart, in pixels, until no label at home would cover another label or circle. Returns the moved places.
+// Move circles apart, in pixels, until no label at home would cover another label or circle. Circles shrink if they leave
+// too little room. Returns the new places and the factor of all radii.
 function madeRoom(places, sizes, { width, height }) {
-  const moved = places.map(({ x, y, r }, topic) => {
-    const { half, tall } = sizes[topic];
-    const home = homeOf(r, tall);
-    // A label may cover the edge of a large circle.
-    const across = Math.max(0.8 * r, half) + LABEL.apart;
-    return { x, y, r, across, up: Math.max(0.8 * r, tall - home) + LABEL.apart, down: Math.max(0.8 * r, tall + home) + LABEL.apart };
-  });
-  const needed = moved.reduce((sum, { across, up, down }) => sum + 2 * across * (up + down), 0);
-  if (needed > LABEL.crowded * width * height) return places; // not all labels can be drawn anyway
+  for (let factor = 1; factor > LABEL.smallest; factor *= 0.94) {
+    const boxes = places.map((one, topic) => boxOf({ ...one, r: one.r * factor }, sizes[topic]));
+    const needed = boxes.reduce((sum, { across, up, down }) => sum + 2 * across * (up + down), 0);
+    if (needed > LABEL.crowded * width * height) continue;
+    if (settled(boxes, { width, height })) return { moved: boxes, factor };
+  }
+  return { moved: places, factor: 1 }; // not all labels can be drawn anyway
+}
+
+// The room of a circle and its label. A label may cover the edge of a large circle.
+function boxOf({ x, y, r }, { half, tall }) {
+  const home = homeOf(r, tall);
+  const [across, up, down] = [half, tall - home, tall + home].map((extent) => Math.max(0.8 * r, extent) + LABEL.apart);
+  return { x, y, r, across, up, down };
+}
+
+function settled(boxes, { width, height }) {
   for (let round = 0; round < LABEL.rounds; round++) {
     let overlaps = false;
-    for (let i = 1; i < moved.length; i++) for (let j = 0; j < i; j++) overlaps = pushApart(moved[i], moved[j]) || overlaps;
-    for (const one of moved) {
+    for (let i = 1; i < boxes.length; i++) for (let j = 0; j < i; j++) overlaps = pushApart(boxes[i], boxes[j]) || overlaps;
+    for (const one of boxes) {
       one.x = clamped(one.x, Math.max(one.across, one.r + 3), width);
       one.y = Math.min(Math.max(one.y, Math.max(one.up, one.r + 3)), height - Math.max(one.down, one.r + 3));
     }
-    if (!overlaps) break;
+    if (!overlaps) return true;
   }
-  return moved;
+  return false;
 }
 
 // Push two boxes and their circles apart, by most of what is missing.
@@ -103,15 +112,15 @@ function drawLabels(group, placed, matters) {
     .data(placed, (one) => one.topic)
     // Each word is a text of its own, so that its writing direction does not affect the others.
     .join((entering) =>
-      entering.append("g").each(function ({ lines }) {
-        for (const line of lines) d3.select(this).append("text").text(line);
+      entering.append("g").attr("data-label", (one) => one.topic).each(function ({ lines }) {
+        const middle = (lines.length - 1) / 2;
+        const named = d3.select(this).selectAll("text").data(lines).join("text");
+        named.attr("y", (_, place) => (place - middle) * LABEL.line).text((line) => line);
       }),
     )
-    .attr("data-label", (one) => one.topic)
-    .attr("class", (one) => (matters(one.topic) ? "matters" : null))
-    .attr("transform", (one) => `translate(${one.x},${one.y})`)
-    .each(function ({ lines }) {
-      const middle = (lines.length - 1) / 2;
-      for (const [place, text] of Array.from(this.children).entries()) text.setAttribute("y", (place - middle) * LABEL.line);
+    .each(function ({ topic, x, y }) {
+      // The browser draws again what is set again, even to the same value.
+      const wanted = { class: matters(topic) ? "matters" : "", transform: `translate(${x},${y})` };
+      for (const [name, value] of Object.entries(wanted)) if (this.getAttribute(name) !== value) this.setAttribute(name, value);
     });
 }

@@ -1,6 +1,6 @@
 // Place topics on a map so that similar topics are near each other.
 
-const MAP = { width: 600, height: 520, filled: 0.3, gap: 1.2, lowest: 360, tallest: 540 };
+const MAP = { width: 600, height: 520, filled: 0.3, gap: 1.2, lowest: 360, tallest: 560 };
 const FRAME = 25; // milliseconds of layout work between two frames
 // The number of layout steps. With more topics a step takes longer, so there are fewer steps.
 const STEPS = { most: 300, least: 120, ofTopics: 60000 };

@@ -82,9 +82,9 @@ function place(map) {
     r: one.r * map.scale,
   }));
   map.labelSizes ??= labelSizes(map.model, getComputedStyle(map.labels.node()));
-  for (const [topic, { x, y }] of madeRoom(places, map.labelSizes, { width, height }).entries()) {
-    Object.assign(nodes[topic], { px: x, py: y });
-  }
+  const { moved, factor } = madeRoom(places, map.labelSizes, { width, height });
+  map.scale *= factor;
+  for (const [topic, { x, y }] of moved.entries()) Object.assign(nodes[topic], { px: x, py: y });
   const all = [[0, 0], [width, height]];
   map.zoom.extent(all).translateExtent(all);
   if (width !== map.width) svg.call(map.zoom.transform, d3.zoomIdentity); // the old zoom would show another place

@@ -56,7 +56,9 @@ function drawCurves(model, curves) {
   });
   byId("curves").hidden = false;
   byId("curves-caption").textContent = "The error that learning makes smaller, after each step (the objective −Σ S log Ŝ).";
-  new ResizeObserver(() => box.replaceChildren(chart(curves, box.clientWidth, descriptions.join("; ")))).observe(box);
+  const draw = () => box.replaceChildren(chart(curves, box.clientWidth, descriptions.join("; ")));
+  draw(); // the observer waits until the section is in sight
+  new ResizeObserver(draw).observe(box);
   if (curves.length > 1 && curves.length <= LINE_KINDS) {
     const keys = curves.map(({ start }, place) => {
       const key = element("span", { class: `key line-${place}`, "aria-hidden": "true" });

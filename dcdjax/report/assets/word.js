@@ -83,7 +83,7 @@ function pathRows(model, value, paths, rest, toTopic) {
       "p",
       {},
       element("span", { class: `key ${kind}`, "aria-hidden": "true" }),
-      element("span", {}, "through ", through),
+      element("span", {}, through),
       element("span", { class: "number" }, percent(share)),
     );
   const rows = paths.map(({ topic, share }, place) => line(PATH_KINDS[place], topicLink(model, topic, toTopic), share));
