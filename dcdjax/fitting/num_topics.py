@@ -113,7 +113,9 @@ def choose_num_topics(
         raise ValueError("candidates must be some numbers, got none")
     key = keys.as_key(key)[1]
     of_halves, *of_learners = jax.random.split(key, 3)
-    halves, frequencies = _halves(passages, np.random.default_rng(np.asarray(jax.random.bits(of_halves, 4))))
+    halves, frequencies = _halves(
+        passages, np.random.default_rng(np.asarray(jax.random.bits(of_halves, (4,))))
+    )
     num_words = min(half.S.num_words for half in halves)
     numbers = [number for number in numbers if number <= num_words // _WORDS_PER_TOPIC] or numbers[:1]
     if numbers[0] > num_words:
@@ -135,7 +137,8 @@ def choose_num_topics(
                 for W, other in zip(factors, reversed(halves), strict=True)
             ]
         )
-        measured.append((number, float(likelihood), _stability(*factors, emphasis(frequencies, len(share)))))
+        stability = _stability(factors[0], factors[1], emphasis(frequencies, len(share)))
+        measured.append((number, float(likelihood), stability))
         curve = _scored(measured, baseline)
         best = max(range(len(curve)), key=lambda n: curve[n].score)
         if len(curve) - best > _PATIENCE:
@@ -162,9 +165,7 @@ def _halves(passages: scipy.sparse.csr_array, random: np.random.Generator) -> tu
             f"{passages.shape[0]}: give a number"
         )
     chosen = random.permutation(passages.shape[0])[:_MOST_PASSAGES]
-    parts = [
-        scipy.sparse.csr_array(passages[np.sort(chosen[first::2])], dtype=np.float64) for first in (0, 1)
-    ]
+    parts = [passages[np.sort(chosen[first::2])].astype(np.float64) for first in (0, 1)]
     occurrences = [np.asarray(part.sum(axis=0)).ravel() for part in parts]
     # Words of both halves, at least twice in each: others say nothing of what the halves share.
     common = np.flatnonzero(np.minimum(*occurrences) >= 2)

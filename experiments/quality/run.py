@@ -91,6 +91,7 @@ def judged(name: str, corpus: str) -> dict[str, Any]:
         number = {word: n for n, word in enumerate(counts.words)}
         rows = np.array([number[word] for word in table.words])
         top = rows[np.argsort(-learned.topics, axis=1, kind="stable")[:, :DEPTH]]
+        assert counts.passages is not None
         of_topics = coherence.npmi(counts.passages, top)[:, -1]
         measured["coherence"] = {
             "mean": round(float(of_topics.mean()), 4),

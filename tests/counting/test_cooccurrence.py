@@ -267,6 +267,8 @@ def test_saved_counts_come_back(tmp_path):
     assert again.vocabulary.counts.tolist() == counts.vocabulary.counts.tolist()
     assert again.vocabulary.num_tokens == counts.vocabulary.num_tokens
     assert again.vocabulary.num_different == 4
+    assert again.passages is not None
+    assert counts.passages is not None
     assert again.passages.toarray().tolist() == counts.passages.toarray().tolist() == [[1] * 4, [1, 1, 0, 0]]
     dataclasses.replace(counts, passages=None).save(tmp_path / "counts.safetensors")
     assert cooccurrence.load(tmp_path / "counts.safetensors").passages is None

@@ -62,7 +62,8 @@ def test_the_same_key_gives_the_same_embedding(learned):
     options: Any = {"num_topics": 3, "window": 5, "tol": 1e-4, "max_steps": 2000, "progress": False}
     again = fit(sentences(), key=jax.random.key(0), **options)
     np.testing.assert_array_equal(again.W, learned.W)
-    one, other = (fit(sentences(), key=key, **{**options, "tol": 0.5}) for key in (0, 1))
+    options["tol"] = 0.5
+    one, other = (fit(sentences(), key=key, **options) for key in (0, 1))
     assert not np.array_equal(other.W, one.W)
     raw = fit(sentences(), key=jax.random.PRNGKey(0), **options)
     np.testing.assert_array_equal(raw.W, learned.W)
@@ -80,8 +81,9 @@ def test_text_counts_and_S_give_the_same(learned, tmp_path):
         dcdjax.cooccurrence.load(tmp_path / "counts.safetensors"),
         similarity.load(tmp_path / "S.safetensors"),
     )
-    for source, more in ((path, {"window": 5}), (counts, {}), (S, {}), (saved[0], {}), (saved[1], {})):
-        assert_same_model(fit(source, **{**options, **more}), learned)
+    for source in (counts, S, *saved):
+        assert_same_model(fit(source, **options), learned)
+    assert_same_model(fit(path, window=5, **options), learned)
 
 
 def assert_same_model(found, expected):

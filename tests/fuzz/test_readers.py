@@ -16,6 +16,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import hypothesis.strategies as st
 import jax.numpy as jnp
@@ -379,5 +380,6 @@ def test_saved_matrices(choices, tmp_path_factory):
 
 def test_another_run_is_refused_not_damaged(samples, tmp_path):
     shutil.copytree(samples / "run", tmp_path / "run")
+    other: Any = FIT | {"max_steps": 7}
     with pytest.raises(CheckpointError, match="is of another run"):
-        fit(S, **{**FIT, "max_steps": 7}, checkpoint=tmp_path / "run")
+        fit(S, **other, checkpoint=tmp_path / "run")

@@ -326,7 +326,7 @@ def test_a_disk_that_cannot_be_read_is_named(start):
     class Broken(io.BytesIO):
         name = "news.txt"
 
-        def read(self, size=-1):
+        def read(self, size: int | None = -1, /):
             found = super().read(size)
             if not found:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
