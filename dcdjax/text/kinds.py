@@ -84,12 +84,15 @@ def is_hard_wrapped(text: str) -> bool:
     num_blank = len(followed) - len(pairs)
     if len(pairs) < _LEAST_LINES or num_blank < max(1, _LEAST_BLANK * len(lines)):
         return False
-    lengths = sorted(len(line) for line, _ in pairs)
-    width = lengths[int(0.9 * (len(lengths) - 1))]  # a table or an address may be wider
-    if width not in _WIDTHS or sum(len(line.split()) for line, _ in pairs) < _LEAST_WORDS * len(pairs):
-        return False
     first_words = [(line, following.split(None, 1)[0]) for line, following in pairs]
     going_on = [(line, word) for line, word in first_words if _goes_on(word)]
+    if not going_on or sum(len(line.split()) for line, _ in pairs) < _LEAST_WORDS * len(pairs):
+        return False
+    # Lines of a table, after which no sentence goes on, may be wider, and so may a line with an address.
+    lengths = sorted(len(line) for line, _ in going_on)
+    width = lengths[int(0.9 * (len(lengths) - 1))]
+    if width not in _WIDTHS:
+        return False
     num_full = sum(len(line) + 1 + len(word) > width for line, word in going_on)
     return (
         num_full >= _LEAST_LINES

@@ -106,9 +106,9 @@ def _column_names(source: Any) -> list[str] | None:
     return None
 
 
-def _chosen(text: str | Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:
-    """Return the columns to read, or raise an error that lists all columns."""
-    listed = f"the columns are {', '.join(map(_shortened, names))}"
+def _chosen(text: str | Sequence[str] | None, names: Sequence[str], where: str, hint: str = "") -> list[str]:
+    """Return the columns to read, or raise an error that lists all columns and ends with a hint."""
+    listed = f"the columns are {', '.join(map(_shortened, names))}{hint}"
     if text is None:
         if len(names) == 1 or _USUAL_NAME in names:
             return [_USUAL_NAME if _USUAL_NAME in names else names[0]]
@@ -197,7 +197,9 @@ def _read_delimited(file: Path, text: str | Sequence[str] | None) -> Iterator[tu
         with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
             connection.execute("SET enable_progress_bar = false")
             described = connection.execute(f"SELECT * FROM {source} LIMIT 0").description or []  # noqa: S608
-            wanted = _chosen(text, [entry[0] for entry in described], str(file))
+            columns = [entry[0] for entry in described]
+            hint = f'; without a header, they are "column0" to "column{len(columns) - 1}"'
+            wanted = _chosen(text, columns, str(file), hint)
             names = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
             cursor = connection.execute(f"SELECT {names} FROM {source}")  # noqa: S608
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):

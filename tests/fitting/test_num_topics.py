@@ -42,6 +42,7 @@ def test_the_score_is_what_it_says(chosen, counts):
     assert by_number[4].likelihood == pytest.approx(np.log(1 / 25), abs=0.15)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_every_time_and_by_each_route(chosen, counts):
     S = similarity.from_counts(counts, drop_isolated=True)
     again = choose_num_topics(S, candidates=[2, 4])
@@ -50,6 +51,7 @@ def test_it_is_the_same_every_time_and_by_each_route(chosen, counts):
     assert again.curve[1].stability == pytest.approx(chosen.curve[1].stability, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_fit_takes_the_recommended_number():
     embedding = fit(count(planted(10)), num_topics="auto", restarts=1, progress=False)
     assert embedding.num_topics == embedding.record["settings"]["num_topics"] == 10

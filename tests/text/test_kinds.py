@@ -157,6 +157,11 @@ def test_windows_go_on_in_the_next_line(tmp_path, form):
         assert count(source, window=3, documents=documents).settings["documents"] == documents
 
 
+def test_wide_tables_do_not_hide_that_text_is_wrapped():
+    table = "\n".join("| Package ".ljust(60, ".") + f" {n:018d} |" for n in range(200))
+    assert is_hard_wrapped(f"{wrapped(paragraphs(), 60)}\n\n{table}\n")
+
+
 def test_a_few_lines_of_other_kinds_do_not_matter(tmp_path):
     """Texts of a folder are judged together."""
     for number, text in enumerate(paragraphs(30)):

@@ -66,6 +66,8 @@ def test_a_file_without_a_header(tmp_path, ending):
     assert words(path, text=["column0", "column1"]) == words(frame, text=["title", "body"])
     with pytest.raises(ValueError, match=r"text='column2': .*the columns are 'column0', 'column1'"):
         count(path, text="column2")
+    with pytest.raises(ValueError, match=r'; without a header, they are "column0" to "column1"$'):
+        count(path)
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
