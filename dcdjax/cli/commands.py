@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dcdjax.embedding.embedding import Embedding
 
 
+# The usual number of words of a topic by which diversity is judged.
+_USUAL_WORDS = 25
 # The least memory of `count`, in units of 10^9 bytes.
 _LEAST_MEMORY = 0.54
 # What the command line knows and `fit` does not, or under another name.
@@ -173,6 +175,12 @@ def topics(chosen: Namespace) -> int:
     print(table(rows, right=[0, 1, 2]))
     if len(found) > chosen.n:
         print(f"{len(found) - chosen.n} more: -n {len(found)} shows all")
+    from dcdjax.topics.coherence import diversity
+
+    first = [[one.word for one in topic.words] for topic in embedding.topics(_USUAL_WORDS, subtopics=finer)]
+    print(
+        f"Diversity {diversity(first):.2f}: the share of different words among the first {_USUAL_WORDS} of all topics"
+    )
     return 0
 
 

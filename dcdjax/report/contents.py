@@ -11,6 +11,7 @@ from dcdjax.queries.results import Topic
 from dcdjax.report import encoding
 from dcdjax.report.labels import label
 from dcdjax.topics import levels
+from dcdjax.topics.coherence import diversity
 from dcdjax.util.progress import Progress
 
 # With these sizes a page of 20,000 words has 4 MB.
@@ -19,6 +20,7 @@ _TOPICS_OF_WORD = 8
 _WORDS_OF_TOPIC = 20
 _WORDS_OF_SUBTOPIC = 8
 _WORDS_OF_COHERENCE = 10  # the usual number, and that of `dcdjax topics`
+_WORDS_OF_DIVERSITY = 25  # likewise
 _SIMILAR_TOPICS = 6
 # A training curve has no more steps than a screen has pixels for it.
 _STEPS_OF_CURVE = 500
@@ -123,10 +125,12 @@ def topic_data(embedding: Embedding, shown: np.ndarray) -> tuple[dict[str, Any],
         arrays["subtopic_weights"] = np.array([part.weight for part in parts], np.float32)
         arrays["subtopic_words"] = position[part_words]
     coherence = [topic.coherence for topic in embedding.topics(_WORDS_OF_COHERENCE)]
+    judged = embedding.topics(_WORDS_OF_DIVERSITY)
     content = {
         "words": [embedding.words[index] for index in named.tolist()],
         "labels": [position[row].tolist() for row in labels],
         "coherence": None if embedding.levels[0].coherence is None else coherence,
+        "diversity": diversity([[one.word for one in topic.words] for topic in judged]),
         "junk": [topic.number for topic in topics if topic.junk],
         "junk_coherence": levels.JUNK_COHERENCE,
         "subtopics": [topic.subtopics for topic in topics] if has_parts else None,

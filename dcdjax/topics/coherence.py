@@ -1,4 +1,6 @@
-"""Measure how often the top words of a topic stand in the same passages."""
+"""Measure how well the top words of topics fit together, and how different they are."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse
@@ -45,3 +47,20 @@ def npmi(passages: scipy.sparse.csr_array, top_words: np.ndarray) -> np.ndarray:
         added = np.tril(information, -1).sum(axis=1)
         result[topic, 1:] = (np.cumsum(added) / np.maximum(num_pairs, 1))[1:]
     return result
+
+
+def diversity(topics: Sequence[Sequence[str]]) -> float:
+    """Return the share of different words among the first words of all topics: 1 if no two topics share one.
+
+    Args:
+      topics: the first words of each topic; 25 are usual.
+
+    Example:
+      >>> diversity([("tea", "cup"), ("sea", "tea")])
+      0.75
+
+    References:
+      Dieng, Ruiz, Blei, Topic modeling in embedding spaces, TACL 8, 2020.
+    """
+    words = [word for topic in topics for word in topic]
+    return len(set(words)) / len(words)

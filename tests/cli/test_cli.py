@@ -465,7 +465,10 @@ def listed(capsys, *arguments):
 
 def test_topics(model, capsys):
     embedding = Embedding.load(model)
-    lines = called(capsys, "topics", model, "-k", 4).splitlines()
+    *lines, last = called(capsys, "topics", model, "-k", 4).splitlines()
+    first = [[one.word for one in topic.words] for topic in embedding.topics(25)]
+    share = len({word for words in first for word in words}) / sum(map(len, first))
+    assert last == f"Diversity {share:.2f}: the share of different words among the first 25 of all topics"
     assert lines[0].split() == ["topic", "share", "NPMI", "words"]
     assert len(lines) == 1 + 3
     for line, topic in zip(lines[1:], embedding.topics(4), strict=True):
@@ -481,7 +484,7 @@ def test_topics(model, capsys):
     for sort, name in (("share", "weight"), ("coherence", "coherence")):
         values = [one[name] for one in listed(capsys, model, "--sort", sort, "-n", 2)]
         assert values == sorted((getattr(topic, name) for topic in embedding.topics()), reverse=True)[:2]
-    assert called(capsys, "topics", model, "-n", 1).endswith("\n2 more: -n 3 shows all\n")
+    assert "\n2 more: -n 3 shows all\n" in called(capsys, "topics", model, "-n", 1)
     assert "more:" not in called(capsys, "topics", model, "-n", 3)
 
 

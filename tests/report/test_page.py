@@ -209,6 +209,7 @@ def test_curve_and_provenance(opened):
     facts = page.locator("#facts").text_content()
     assert "corpusa <b>corpus</b>" in facts
     assert "tokens12,345" in facts
+    assert re.search(r"diversity of the topics(0\.\d\d|1\.00)", facts)
     page.get_by_text("The whole record").click()
     assert '"num_tokens": 12345' in page.locator("#record").text_content()
 

@@ -6,14 +6,14 @@ const LINE_KINDS = 7;
 function showTraining(model) {
   const curves = model.curves.map((curve, start) => ({ curve, start })).filter(({ curve }) => curve.length > 1);
   if (curves.length) drawCurves(model, curves);
-  const facts = recordRows(model.record);
+  const facts = recordRows(model);
   byId("facts").replaceChildren(
     ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, bdi(value))]),
   );
   byId("record").textContent = JSON.stringify(model.record, null, 2);
 }
 
-function recordRows(record) {
+function recordRows({ record, diversity }) {
   const { corpus, S, settings, versions } = record;
   const listed = (values) => [values ?? []].flat().map(String).join(", ").replaceAll("_", " ");
   const made = [record.status && counted(record.status.length, "start"), settings?.start, settings?.combine];
@@ -25,6 +25,7 @@ function recordRows(record) {
     ["window", settings?.counting?.window],
     ["weighting", record.weighting?.weighting],
     ["topics of a start", listed(settings?.num_topics)],
+    ["diversity of the topics", diversity.toFixed(2)],
     ["made of", listed(made.filter((one) => one !== undefined && one !== null))],
     ["the best", settings?.combine === "best" && record.used ? `start ${record.used[0] + 1}` : null],
     ["step", settings?.step],
