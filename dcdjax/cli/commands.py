@@ -177,10 +177,9 @@ def topics(chosen: Namespace) -> int:
         print(f"{len(found) - chosen.n} more: -n {len(found)} shows all")
     from dcdjax.topics.coherence import diversity
 
-    first = [[one.word for one in topic.words] for topic in embedding.topics(_USUAL_WORDS, subtopics=finer)]
-    print(
-        f"Diversity {diversity(first):.2f}: the share of different words among the first {_USUAL_WORDS} of all topics"
-    )
+    judged = embedding.topics(_USUAL_WORDS, subtopics=finer)
+    share = diversity([[one.word for one in topic.words] for topic in judged])
+    print(f"Diversity {share:.2f}: the share of different words among the first {_USUAL_WORDS} of all topics")
     return 0
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from texts import gather
 
 import dcdjax
 from dcdjax.queries import results
-from texts import gather
 
 HERE = Path(__file__).parent
 # What was the default: pieces between blanks as they are, each line a document, each column of W a topic, the

@@ -1,4 +1,4 @@
-"""Gather eight texts of different kinds from Debian packages, Python and the shared data, as files of a folder."""
+"""Gather eight texts of different kinds from Debian packages, from Python and from the shared data."""
 
 import gzip
 import io
