@@ -82,7 +82,7 @@ def neighbors(embedding: dcdjax.Embedding, asked: list[str]) -> dict[str, str]:
 
 def table(name: str, one: dict[str, Any]) -> str:
     """Return the topics and neighbors of a text as Markdown."""
-    lines = [f"## {name.capitalize()}", ""]
+    lines = [f"## {name[0].upper()}{name[1:]}", ""]
     lines += [f"{one['tokens']:,} tokens; documents: {one['documents']}.", ""]
     lines += ["| before | after |", "|---|---|"]
     pairs = zip(one["before"]["topics"], one["after"]["topics"], strict=True)
