@@ -130,11 +130,12 @@ _ELIDED = [
 def words(text, lowercase):
     """The words of a text, one character after the other."""
     found = []
-    for piece in re.split("[\t\n\v\f\r ]+", text):
+    tag = r"(?:<|&lt;)[a-zA-Z][a-zA-Z0-9:]{0,20}[ \t][^<>=\r\n]{0,200}=[^<>\r\n]{0,400}?(?:>|&gt;)"
+    for piece in re.split("[\t\n\v\f\r ]+", re.sub(tag, " ", text)):
         piece = unicodedata.normalize("NFC", "".join(map(_plain, piece)))
         for no_word in (
             r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|www\.(?=\w))[^\s<>\"]+"
-            r"|(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]+|<[a-z/!?][^<>\s]*>|&(?:[a-z]+|#\w+);",
+            r"|(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]+|<[a-z/!?][^<>\s]*>|&lt;[a-z/!?][^<>\s&]*&gt;|&(?:[a-z]+|#\w+);",
         ):
             piece = re.sub(no_word, " ", piece, flags=re.I)
         found += [word for run in _runs(piece) for word in _parts(run)]

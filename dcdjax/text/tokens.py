@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from dcdjax.text import kinds
@@ -13,6 +13,7 @@ from dcdjax.text.blocks import BLOCK_BYTES, Text
 from dcdjax.text.paragraphs import mark_paragraphs
 from dcdjax.text.sources import Documents, TokenLists, checked_tokens, read_texts
 from dcdjax.text.splitter import Block, Splitter, decoded
+from dcdjax.text.words import blank_tags
 from dcdjax.util import checks
 from dcdjax.util.parallel import in_order
 from dcdjax.util.progress import Progress
@@ -122,6 +123,8 @@ def read(
     if texts := [item for item in first if isinstance(item, Text)]:
         documents = _judge(texts, documents, kind)
     documents = "line" if documents == "auto" else documents
+    if kind == "words":
+        items = map(_without_tags, items)
     if documents == "paragraph":
         items = mark_paragraphs(items, join=kind == "words")
     if tokenize is not None:
@@ -130,6 +133,10 @@ def read(
     splitter = Splitter(documents, kind == "words", lower, bool(lowercase), compiled)
     blocks = _blocks(splitter, items, memory, progress)
     return Reading(blocks, documents, kind, lower, is_text=bool(texts))
+
+
+def _without_tags(item: Text | TokenLists) -> Text | TokenLists:
+    return replace(item, content=blank_tags(item.content)) if isinstance(item, Text) else item
 
 
 def _compiled(pattern: Any) -> re.Pattern[str] | None:

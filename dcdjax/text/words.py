@@ -10,10 +10,13 @@ OUTER_MARKS = ".,;:!?()[]{}\"'`*~|+^$%#=_-\\"
 # search linear in the length of the text.
 _NO_WORDS = re.compile(
     r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|www\.(?=\w))[^\s<>\"]+|(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]+"
-    r"|<[a-z/!?][^<>\s]*>|&(?:[a-z]+|#\w+);",
+    r"|<[a-z/!?][^<>\s]*>|&lt;[a-z/!?][^<>\s&]*&gt;|&(?:[a-z]+|#\w+);",
     re.IGNORECASE,
 )
 _MAY_HAVE_NO_WORDS = re.compile("://|[@<&]|www", re.IGNORECASE)
+# A tag with an attribute, such as <a href="...">, also if its brackets are entities. The bounds keep
+# the search linear in the length of the text.
+_TAG = re.compile(rb"(?:<|&lt;)[A-Za-z][A-Za-z0-9:]{0,20}[ \t][^<>=\r\n]{0,200}=[^<>\r\n]{0,400}?(?:>|&gt;)")
 # French, Italian and Catalan words that lose their last vowel if the next word begins with one.
 _ELIDED = re.compile(
     "[cdjlmnstv]|(?:jus|lors|puis|quoi)?qu|un|(?:d[ae]|ne|su|co|que|be|a)ll|(?:d[ae]|ne|su|a)?gl|sant|quest"
@@ -47,6 +50,18 @@ def _patterns() -> tuple[re.Pattern[str], dict[int, str | None]]:
     part = rf"[^\W\d_][\w{''.join(marks)}]*"
     # The last three joiners are of Catalan and Hebrew.
     return re.compile(rf"(?<!\w){part}(?:['\-\u00b7\u05f3\u05f4]{part})*"), replaced
+
+
+def blank_tags(content: bytes) -> bytes:
+    """Replace tags with attributes, which have blanks, by as many blanks. All offsets remain.
+
+    Example:
+      >>> blank_tags(b'the <a href="x.html">page</a>, if a < b and b > c')
+      b'the                  page</a>, if a < b and b > c'
+    """
+    if b"<" not in content and b"&lt;" not in content:
+        return content
+    return _TAG.sub(lambda found: b" " * len(found[0]), content)
 
 
 def words_of(text: str, lowercase: bool) -> list[str]:

@@ -66,6 +66,11 @@ def test_words_of_languages(language, form):
         ),
         ("<unk> = = Title = = @-@ @,@ <br/>line</p> &quot;said&quot; AT&T", "title line said at"),
         (
+            'the <a href="http://a.org/b" class="c d">page</a>; a < bee and cee > d = e',
+            "the page bee and cee",
+        ),
+        ('&lt;FONT face="verdana, arial" size="-2"&gt;&lt;B&gt;by Rob&lt;/B&gt;&lt;/FONT&gt;', "by rob"),
+        (
             "zero\u200bwidth soft\u00adhyphen joined\u2060word \u200e\u200f",
             "zero width softhyphen joinedword",
         ),
