@@ -534,7 +534,7 @@ def test_junk_and_unknown_coherence(folder, capsys):
     W = jnp.asarray(np.repeat(np.eye(2), 10, axis=0))
     table = np.array([[0.5] * 10, [-0.5] * 10])
     Embedding(words, W, levels=(Level(np.arange(2), table),)).save(folder / "junk")
-    _, good, junk = called(capsys, "topics", folder / "junk").splitlines()
+    _, good, junk, _ = called(capsys, "topics", folder / "junk").splitlines()
     assert not good.endswith(" (junk)")
     assert junk.endswith(" (junk)")
     assert [one["junk"] for one in listed(capsys, folder / "junk")] == [False, True]
