@@ -130,8 +130,8 @@ def count_adjacent(
     Args:
       pieces: a stream of word numbers. Negative numbers are no words.
       num_words: all numbers are smaller.
-      wanted: tells from the first and the second numbers of pairs which pairs to count: none with a negative
-        number. Sorting all pairs would take most of the time.
+      wanted: function of two arrays, the first and the second number of each pair. It returns True for the
+        pairs to count, and never for a negative number. Only these pairs are sorted, which saves time.
       least: leave out pairs that occur less often.
       memory: bytes to work with. DuckDB sums the partial counts of a corpus that needs more.
 

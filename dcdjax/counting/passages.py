@@ -63,7 +63,7 @@ class PassageSampler:
         self._words.append(words[is_word])
 
     def matrix(self, num_words: int) -> scipy.sparse.csr_array:
-        """Return a matrix with a row for each kept passage, and a 1 for each word that stands in it."""
+        """Return a matrix with a row for each kept passage that has a word, and a 1 for each word in it."""
         passages = np.concatenate([np.empty(0, np.int32), *self._passages])
         words = np.concatenate([np.empty(0, np.int32), *self._words])
         numbers, rows = np.unique(passages, return_inverse=True)  # without those that hold no word

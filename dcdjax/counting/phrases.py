@@ -208,7 +208,7 @@ class _Text:
             yield self._line[start : start + TOKENS_PER_PIECE]
 
     def joiner(self, phrases: Sequence[tuple[str, ...]]) -> Joiner:
-        """Return what joins the phrases in the pieces."""
+        """Return the `Joiner` that replaces each of these phrases by one number."""
         return Joiner([tuple(map(self._number.__getitem__, words)) for words in phrases], len(self.words))
 
     def names(self, phrases: Sequence[tuple[str, ...]]) -> list[str]:
@@ -272,7 +272,10 @@ def _find(
 
 
 class _Wanted:
-    """Choose the pairs of words or phrases that can be a phrase of one word more than the longest so far."""
+    """Choose the pairs that can form a phrase one word longer than the longest phrase so far.
+
+    The first word must be allowed at the beginning of a phrase, and the last word at the end.
+    """
 
     def __init__(self, parts: Sequence[tuple[int, ...]], begins: np.ndarray, ends: np.ndarray) -> None:
         lengths = np.array([len(part) for part in parts], np.int8)

@@ -4,10 +4,10 @@ JAX ends a process without an exception if another one does not connect within `
 JAX 0.7.2 and 0.10.2. So the processes first connect here, at the same address: rank 0 waits for all others,
 compares their settings, and sends each of them the outcome.
 
-Each message is a line. Rank 0 sends a random challenge; the other side answers with its settings, and with a
-code of them and the challenge that only who knows the token can compute (HMAC-SHA-256). The outcome is signed
-in the same way. The token itself is never sent. Who does not know it is dropped, and nothing it sends is read
-any further.
+Each message is a line. Rank 0 sends a random challenge. The other side answers with its settings and an
+HMAC-SHA-256 code of the settings and the challenge. Computing the code needs the token, which is never sent.
+Rank 0 closes a connection whose code is wrong: it does not parse that message, and reads no more. The outcome
+is signed in the same way.
 """
 
 import hmac
@@ -90,7 +90,7 @@ def wait_for_all(
     if rank:
         _connect(where, (host.strip("[]"), port), own, token, deadline, timeout)
     elif num_processes > 1:
-        _Reception(where, own, token, deadline).serve((host, port), timeout)
+        _Coordinator(where, own, token, deadline).serve((host, port), timeout)
 
 
 # --- The other ranks ----------------------------------------------------------------------------------
@@ -139,21 +139,23 @@ def _read_line(connection: socket.socket, deadline: float) -> bytes:
 
 
 @dataclass
-class _Guest:
-    """A connection whose settings have not arrived yet."""
+class _PendingConnection:
+    """Hold a connection whose settings have not arrived yet."""
 
     challenge: bytes
     deadline: float
     text: bytes = b""
 
 
-class _Reception:
+class _Coordinator:
     """Serve all connections at once, in one thread, so that none of them can hold up the others."""
 
     def __init__(self, where: str, own: dict[str, Any], token: str, deadline: float) -> None:
         self._where, self._own, self._token, self._deadline = where, own, token, deadline
-        self._guests: dict[socket.socket, _Guest] = {}  # the oldest first
-        self._seats: dict[int, tuple[socket.socket, str]] = {}  # with the challenge that they want answered
+        self._guests: dict[socket.socket, _PendingConnection] = {}  # the oldest first
+        self._accepted: dict[
+            int, tuple[socket.socket, str]
+        ] = {}  # with the challenge that they want answered
         self._refused: list[tuple[socket.socket, str]] = []
         self._selector = selectors.DefaultSelector()
         self._problem, self._warned = "", False
@@ -170,7 +172,7 @@ class _Reception:
             server.setblocking(False)
             self._selector.register(server, selectors.EVENT_READ)
             num_others = self._own["processes"] - 1
-            while not self._problem and len(self._seats) < num_others:
+            while not self._problem and len(self._accepted) < num_others:
                 now = time.monotonic()
                 if now >= self._deadline:
                     break
@@ -191,7 +193,7 @@ class _Reception:
             connection, _ = server.accept()
             connection.setblocking(False)
             challenge = secrets.token_hex(16).encode()
-            self._guests[connection] = _Guest(challenge, time.monotonic() + _SECONDS_PER_MESSAGE)
+            self._guests[connection] = _PendingConnection(challenge, time.monotonic() + _SECONDS_PER_MESSAGE)
             self._selector.register(connection, selectors.EVENT_READ)
             with suppress(OSError):  # a failure shows at the next read
                 connection.send(challenge + b"\n")
@@ -207,8 +209,8 @@ class _Reception:
             more = b""
         guest = self._guests.get(connection)
         if guest is None:  # one of ours has gone, or is out of order: it may be started again
-            for rank in [rank for rank, (seated, _) in self._seats.items() if seated is connection]:
-                del self._seats[rank]
+            for rank in [rank for rank, (seated, _) in self._accepted.items() if seated is connection]:
+                del self._accepted[rank]
             self._forget(connection)
             return
         guest.text += more
@@ -217,7 +219,7 @@ class _Reception:
         elif guest.text.endswith(b"\n"):
             self._judge(connection, guest)
 
-    def _judge(self, connection: socket.socket, guest: _Guest) -> None:
+    def _judge(self, connection: socket.socket, guest: _PendingConnection) -> None:
         """Give a seat to one of our processes, and drop anybody else."""
         theirs = _checked(guest.text.strip(), self._token, guest.challenge.decode())
         rank, challenge = (None, None) if theirs is None else (theirs.get("rank"), theirs.get("challenge"))
@@ -225,20 +227,20 @@ class _Reception:
             self._drop(connection, "it has another DCDJAX_TOKEN, or is none of the processes")
             return
         del self._guests[connection]
-        self._problem = _find_mismatch(self._own, theirs, rank, self._seats)
+        self._problem = _find_mismatch(self._own, theirs, rank, self._accepted)
         if self._problem:
             self._refused.append((connection, challenge))
         else:
-            self._seats[rank] = connection, challenge
+            self._accepted[rank] = connection, challenge
 
     def _answer(self, timeout: float) -> None:
         """Send the outcome to all, and wait for a moment until they have closed."""
-        missing = sorted(set(range(1, self._own["processes"])) - self._seats.keys())
+        missing = sorted(set(range(1, self._own["processes"])) - self._accepted.keys())
         if missing and not self._problem:
             names = ", ".join(map(str, missing))
             of_all = f"rank {names} of {self._own['processes']}"
             self._problem = f"{of_all} did not connect to {self._where} within {timeout:g} s"
-        answered = [*self._seats.values(), *self._refused]
+        answered = [*self._accepted.values(), *self._refused]
         deadline = time.monotonic() + _SECONDS_PER_MESSAGE
         for connection, challenge in answered:
             with suppress(OSError):
@@ -264,7 +266,7 @@ class _Reception:
         connection.close()
 
     def _close(self) -> None:
-        for connection in [*self._guests, *(one for one, _ in (*self._seats.values(), *self._refused))]:
+        for connection in [*self._guests, *(one for one, _ in (*self._accepted.values(), *self._refused))]:
             self._forget(connection)
         self._selector.close()
 

@@ -25,7 +25,7 @@ class PresetWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """S and where it comes from.
+    """Hold S, its words, and the record of where it comes from.
 
     Attributes:
       S: the similarity matrix to solve for.
@@ -56,7 +56,8 @@ def read(source: Any, words: Sequence[str] | None, options: Options, tell: Progr
     Each way from the same corpus, with the same options, leads to the same S.
 
     Raises:
-      ValueError: for an option of a step that was done before, which would have no effect.
+      ValueError: if an option belongs to a step that is already done, such as `window` if the source is
+        counts, or `words` if it is a `Similarity`.
     """
     corpus = {"name": None, "sha256": None}
     if is_matrix(source):

@@ -51,7 +51,7 @@ class MemoryWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Need:
-    """State the bytes that a fit needs at its peak, besides S as it was given.
+    """Hold the estimated peak memory of a fit, in bytes, without the S that was passed to it.
 
     Attributes:
       layout: S on all devices.
@@ -67,7 +67,7 @@ class Need:
 
     @property
     def on_host(self) -> float:
-        """Return the bytes of a single process if the devices have no memory but the host's."""
+        """Return the bytes on the host if one process runs all devices, and these use the host's memory."""
         return self.share_on_host(1.0)
 
     def share_on_host(self, share: float) -> float:

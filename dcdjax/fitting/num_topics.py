@@ -1,4 +1,4 @@
-"""Recommend a number of topics by what held-out text and a second look at the corpus say."""
+"""Recommend a number of topics by held-out words, and by the agreement of two halves of the corpus."""
 
 import html
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _TOL, _MAX_STEPS = 3e-2, 200
 
 
 class Candidate(NamedTuple):
-    """A number of topics, and what speaks for it."""
+    """Hold a number of topics and its scores."""
 
     num_topics: int
     likelihood: float  # mean log P(word | rest of its passage) of held-out passages
@@ -88,7 +88,7 @@ def choose_num_topics(
     Args:
       counts: the result of `count`, or S that was made from it.
       candidates: the numbers to try, ascending. Numbers above a tenth of the words are left out. The search
-        stops when the score has fallen for three numbers in a row.
+        stops after three numbers in a row whose score is not above the best one so far.
       key: a key from `jax.random.key`, or a whole number to make one from.
       progress: is told how many numbers were tried.
 
@@ -149,10 +149,13 @@ def choose_num_topics(
 
 
 class _Half(NamedTuple):
-    """Half of the passages: S of its words, and the words of each passage, of which some are held out."""
+    """Hold one half of the passages: S of its words, and the words of each passage.
+
+    About half of the words of each passage are held out at random (`asked`); the others are `observed`.
+    """
 
     S: Similarity
-    words: np.ndarray  # of the common words, those that S has
+    words: np.ndarray  # the indices of S's words among the words that both halves have
     observed: scipy.sparse.csr_array
     asked: scipy.sparse.coo_array
 
@@ -220,7 +223,7 @@ def _likelihood(
     asked: scipy.sparse.coo_array,
     frequencies: np.ndarray,
 ) -> float:
-    """Return the mean log probability of the asked words of each passage, known its observed words."""
+    """Return the mean log probability of held-out words, given the observed words of the same passage."""
     num_topics = W.shape[1]
     # Rare words tell more about the topics of a passage.
     idf = np.log(observed.shape[0] / np.minimum(frequencies, observed.shape[0])) + 1

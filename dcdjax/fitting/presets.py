@@ -95,12 +95,12 @@ def num_topics(num_words: int, preset: str = "default", several: bool = True) ->
 
 
 def shown_topics(starts: Sequence[int], chosen: bool) -> tuple[int, int]:
-    """Return as how many topics and subtopics a consensus is shown.
+    """Return how many topics, and how many subtopics, of a consensus are shown.
 
     Args:
       starts: the number of topics of each start.
-      chosen: whether the user chose these numbers. The user then finds as many topics as the smallest number,
-        and as many subtopics as the largest one. Otherwise there are fewer, so that they can be read.
+      chosen: whether the user chose these numbers. If so, the result is the smallest and the largest of them.
+        If not, it is at most 50 topics and 200 subtopics, so that they can be read.
 
     Example:
       >>> shown_topics([200, 200, 500, 500], chosen=False), shown_topics([20, 20, 40, 40], chosen=False)

@@ -16,9 +16,10 @@ _NO_FORMULAS = "tex2jax_ignore mathjax_ignore"
 
 
 class ResultList(list[T]):
-    """A list of results that shows itself with a row a line, and as a table in a notebook.
+    """Hold a list of results. A terminal shows a long list with one result on each line, a notebook a table.
 
-    The columns are the fields of the results, which are named tuples. It equals a plain list of plain tuples.
+    The columns of the table are the fields of the results, which are named tuples. The list equals a plain
+    list of plain tuples.
 
     Attributes:
       labels: what each result belongs to, if the results are lists themselves.
@@ -94,7 +95,7 @@ def embedding_table(
 
 
 def _row_text(row: Any) -> str:
-    """Return one result in short: as a tuple that fits a line, with names only for what is not as usual."""
+    """Format one result as a tuple that fits on a line, without fields that have their default."""
     if not hasattr(row, "_fields"):
         return repr(row)
     cells: list[str] = []

@@ -164,7 +164,7 @@ def _first_word(positions: np.ndarray, num_shown: int) -> int:
 
 
 def curves(history: Mapping[str, np.ndarray]) -> list[list[tuple[int, float]]]:
-    """Return pairs (step, objective) for each start, at most _STEPS_OF_CURVE of them."""
+    """Return pairs (step, objective) for each start, at most _STEPS_OF_CURVE pairs each."""
     found = []
     for row in np.atleast_2d(np.asarray(history.get("objective", np.empty((0, 0))), np.float64)):
         steps = np.flatnonzero(np.isfinite(row))

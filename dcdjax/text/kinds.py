@@ -75,8 +75,9 @@ def _parts(text: Text) -> Iterator[str]:
 def is_hard_wrapped(text: str) -> bool:
     """Return whether lines end in the middle of sentences because of a largest width.
 
-    In such a text, most lines after which a sentence goes on in lower case have no room for the first word of
-    the next line. Lines of the same number of words look alike, so there must be paragraphs, too.
+    Only lines count whose next line begins in lower case. For at least 40 % of them, the first word of the
+    next line would not fit. A text with the same number of words in each line looks similar. So the text must
+    also have empty lines.
     """
     lines = [line.rstrip() for line in text.strip("\n").expandtabs().split("\n")]
     followed = [pair for pair in itertools.pairwise(lines) if pair[1] and _CUT not in pair]

@@ -19,11 +19,14 @@ _SPLIT_WORDS = {
 
 
 def mark_paragraphs(items: Iterable[Text | TokenLists], *, join: bool) -> Iterator[Text | TokenLists]:
-    """Mark the paragraphs that begin with a block. Those within a block can be seen in the block itself.
+    """Add a break at the start of each block that follows an empty line.
+
+    `paragraph_breaks` finds the other breaks later, inside each block.
 
     Args:
       items: the blocks of a corpus.
-      join: join words that are split at the ends of lines. One that two blocks share remains split.
+      join: join words that are split at the ends of lines. A word that begins in one block and ends in the
+        next stays split.
     """
     num_line_ends = 0  # since the last word
     for item in items:
@@ -55,7 +58,8 @@ def paragraph_breaks(content: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def join_split_words(content: bytes, breaks: Iterable[int] = ()) -> bytes:
     r"""Move the rest of a word that is split at the end of a line to its beginning. All offsets remain.
 
-    A hyphen as on keyboards may belong to the word and stays. The others were put there by a typesetter.
+    The plain hyphen may belong to the word, so it stays. U+2010 and the soft hyphen mark the end of a line,
+    so they are removed.
 
     Example:
       >>> join_split_words("speci\u2010\n  fied, well-\nknown".encode())

@@ -41,7 +41,7 @@ class Splitter:
       documents: what a document is.
       words: whether the words of each piece are the tokens.
       lowercase: whether text is converted to lower case.
-      lowercase_lists: whether tokens that come in lists are.
+      lowercase_lists: whether the tokens of token lists are converted to lower case.
       pattern: regular expression of a token, or None.
     """
 
@@ -102,7 +102,7 @@ class Splitter:
     def _split_in_words(self, pieces: Any, codes: np.ndarray, breaks: np.ndarray) -> Block:
         """Replace each piece by its words. Most are a word of ASCII letters, with punctuation around it.
 
-        Arrow finds these without the interpreter's lock, which `words_of` needs for the others.
+        Arrow handles these without Python's global lock. `words_of` handles the others, and needs the lock.
         """
         compute: Any = pc
         trimmed = compute.ascii_trim(pieces, characters=OUTER_MARKS)

@@ -65,12 +65,13 @@ def blank_tags(content: bytes) -> bytes:
 
 
 def words_of(text: str, lowercase: bool) -> list[str]:
-    r"""Return the words of a piece of text without blanks.
+    r"""Return the words of a piece of text that stood between two blanks.
 
     A word has letters, the marks on them, and digits after them. Apostrophes and hyphens between letters
-    belong to it. Elided words and the English possessive are cut off: l'homme is homme, king's is king.
-    Numbers and ordinals are no words, nor are single letters of alphabets with capitals, addresses of the web
-    and of mail, tags such as <br/>, and entities such as &amp;.
+    belong to it. An elided word is separated from the next word: qu'il gives qu and il. Single letters of
+    alphabets with capitals are left out, so l'homme gives homme. The English possessive is removed: king's
+    gives king. Numbers and ordinals are no words, nor are addresses of the web and of mail, tags such as
+    <br/>, and entities such as &amp;.
     Words are in NFC, with ' for every apostrophe and - for every hyphen, and without characters of no width.
 
     Example:

@@ -79,7 +79,7 @@ def check_levels(levels: Sequence[Level], num_columns: int) -> None:
 
 
 def usual_depth(num_words: int, num_topics: int) -> int:
-    """Return by how many words topics are judged: 10, or fewer if a topic has fewer words on average.
+    """Return how many first words a topic is judged by: 10, or the mean number of words per topic if smaller.
 
     Example:
       >>> usual_depth(20_000, 50), usual_depth(18, 3)
@@ -128,8 +128,8 @@ def make_levels(
 
     Args:
       W: rows on the simplex.
-      numbers: the numbers of topics of the levels, ascending. The topics of a later level are parts of those
-        of the level before, and are numbered in the order of these.
+      numbers: the numbers of topics of the levels, ascending. Each topic of the second level lies within one
+        topic of the first. Its topics are numbered in the order of the topics that contain them.
       word_counts: how often each word occurs, if known.
       passages: as in `npmi`, if known.
     """
@@ -190,7 +190,8 @@ def reduced(
 ) -> tuple[np.ndarray, Level]:
     """Sum similar columns of W until so many remain. Return them in the order of the topics, and their level.
 
-    Topics that are shown stay as they are, unless passages are given to judge them anew.
+    If a level in `shown` has `num_topics` topics, these topics are taken. With `passages`, coherence and
+    order are computed again.
     """
     known = next((level for level in shown if level.num_topics == num_topics), None)
     if known is None:

@@ -63,7 +63,7 @@ def group_columns(
 
 
 def _cut(tree: np.ndarray, number: int) -> np.ndarray:
-    """Return the groups that are left when so many merges of a tree are undone that `number` remain."""
+    """Cut the tree so that `number` groups remain. Return the group of each column."""
     num_columns = len(tree) + 1
     num_merges = num_columns - number
     # A merge has a number after those of the columns. It is connected with its two parts.

@@ -16,11 +16,12 @@ def make_private(folder: Path, root: Path) -> None:
 def reason_against(path: Path, root: Path) -> str | None:
     """Return a text that says how another user can have written a file, or None if nobody else can.
 
-    The superuser is trusted. So is a folder that all may write to, but where nobody may replace what belongs
-    to another, as in /tmp.
+    The superuser is trusted. A shared folder such as /tmp is accepted if it has the sticky bit, because users
+    cannot replace each other's files there.
 
     Args:
-      path: a file or folder, and all folders above it up to `root`. What does not exist is passed over.
+      path: the file or folder to check. The folders above it, up to `root`, are checked too. A path that does
+        not exist is skipped.
       root: the topmost folder to look at.
     """
     if not hasattr(os, "geteuid"):  # Windows
