@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple, TypedDict, get_args
 
@@ -21,6 +22,7 @@ from dcdjax.counting.vocabulary import Outside, Tokens, Vocabulary, usual_min_co
 from dcdjax.text.blocks import CorpusError
 from dcdjax.text.sources import Documents
 from dcdjax.text.tokens import Reading, TokenKind, read
+from dcdjax.text.words import normalized
 from dcdjax.util import checks, matrix_checks, matrix_files, store
 from dcdjax.util.progress import Progress
 
@@ -226,9 +228,11 @@ def count(
         progress=progress,
     )
     with closing(reading):
-        if reading.lowercase:
-            dropped, single = stop_words.in_lower_case(dropped), stop_words.in_lower_case(single)
-            phrases = phrases if isinstance(phrases, bool) else stop_words.in_lower_case(phrases)
+        # As the words of the text are: in lower case, with the usual apostrophes and composed letters.
+        is_found = reading.tokens == "words" and reading.is_text
+        as_in_text = partial(_as_in_text, lowercase=reading.lowercase, normalize=is_found)
+        dropped, single = as_in_text(dropped), as_in_text(single)
+        phrases = phrases if isinstance(phrases, bool) else as_in_text(phrases)
         compiled = pattern if isinstance(pattern, re.Pattern) else None
         settings = {
             "window": window,
@@ -242,7 +246,7 @@ def count(
             "seed": None if subsample is None else seed,
             "text": text if text is None or isinstance(text, str) else list(text),
             "documents": reading.documents,
-            "tokens": reading.tokens,
+            "tokens": reading.tokens if tokenizer is None else tokens,
             "lowercase": reading.lowercase,
             "pattern": compiled.pattern if compiled else pattern,
             "pattern_flags": compiled.flags if compiled else None,
@@ -254,6 +258,12 @@ def count(
     num_words = len(encoded.vocabulary.words)
     matrix = count_pairs(encoded.line, num_words, encoded.by_distance, memory=memory, progress=progress)
     return Counts(matrix, encoded.vocabulary, settings, encoded.passages, encoded.phrases)
+
+
+def _as_in_text(words: Iterable[str], *, lowercase: bool, normalize: bool) -> frozenset[str]:
+    """Convert words to drop, and phrases, as the tokens of the text are converted."""
+    words = map(normalized, words) if normalize else words
+    return frozenset(word.lower() if lowercase else word for word in words)
 
 
 class _Encoded(NamedTuple):

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,25 +100,21 @@ def resolve(drop: Any) -> tuple[frozenset[str], frozenset[str], list[dict[str, A
     return dropped, frozenset(single), list(records.values())
 
 
-def in_lower_case(words: Collection[str]) -> frozenset[str]:
-    """Convert words as the tokens of a text are converted."""
-    return frozenset(word.lower() for word in words)
-
-
 def _words_of_language(language: str) -> frozenset[str]:
     try:
         import stop_words as library
     except ImportError:
         raise ImportError(
             f"drop: the list of stop words {language!r} needs the package stop-words: {_INSTALL} (to leave "
-            f"out one word, pass [{language!r}]; to read a file, pass a pathlib.Path)"
+            f"out one word, pass [{language!r}], in the shell --drop {language}; to read a file, pass a "
+            f"pathlib.Path or './{language}')"
         ) from None
     languages = sorted(library.AVAILABLE_LANGUAGES)
     if language not in languages:
         raise ValueError(
             f"drop: there is no list of stop words {language!r}{checks.did_you_mean(language, languages)} "
-            f"(to leave out one word, pass [{language!r}]; to read a file, pass a pathlib.Path; there are "
-            f"lists for {', '.join(languages)})"
+            f"(to leave out one word, pass [{language!r}], in the shell --drop {language}; to read a file, "
+            f"pass a pathlib.Path or './{language}'; there are lists for {', '.join(languages)})"
         )
     return frozenset(filter(None, library.get_stop_words(language, cache=False)))
 

@@ -116,7 +116,10 @@ def make_embedding(
     origin = inputs.S.origin
     word_counts, passages = (None, None) if origin is None else (origin.word_counts, origin.passages)
     finest = min(starts) if combine == "reduced" else shown[1]
-    numbers = sorted({shown[0], finest}) if len(factors) > 1 else [W.shape[1]]
+    numbers = [W.shape[1]]
+    if len(factors) > 1 and W.shape[1] <= merging.MOST_COLUMNS:
+        # Some of the starts may be missing, after an interruption.
+        numbers = sorted({min(number, W.shape[1]) for number in (shown[0], finest)})
     levels = make_levels(W, numbers, word_counts, passages)
     if len(factors) > 1 and combine == "reduced":
         record = {**record, "reduced_from": W.shape[1]}

@@ -32,6 +32,7 @@ from dcdjax.fitting.presets import Preset
 from dcdjax.solvers.arguments import Step
 from dcdjax.solvers.result import Solution, Status
 from dcdjax.starts import initialize, keys, spectrum
+from dcdjax.topics import merging
 from dcdjax.util import checks
 from dcdjax.util.interrupts import hold_signals
 from dcdjax.util.progress import Progress, as_progress
@@ -124,7 +125,8 @@ def fit(
       progress: True shows bars on a terminal, False shows none; or a function to call instead.
       **counting: the options of `count`, which explains them, such as window, tokens, documents, max_words,
         min_count and drop. Only for a corpus. The preset decides on window (default: 8) and
-        distance_weighting (default: "harmonic"); all others have the defaults of `count`.
+        distance_weighting (default: "harmonic"), "paper" also on tokens, lowercase and min_count. All others
+        have the defaults of `count`.
 
     Returns:
       The embedding. `Embedding.topics` shows similar topics of several starts as one topic. The same corpus
@@ -158,6 +160,8 @@ def fit(
         combine=combine,
         counts_are_known=not source_is_matrix or getattr(source, "origin", None) is not None,
     )  # fmt: skip
+    if options.num_topics == "auto" and processes.count() > 1:
+        raise ValueError("num_topics='auto' works in one process only: call choose_num_topics before")
     dtype = check_dtype(dtype)
     devices = sharding.checked_devices(devices)
     seed, key = keys.as_key(key if random_state is None else random_state)
@@ -232,8 +236,6 @@ def _choose_num_topics(inputs: Inputs, options: Options, key: jax.Array, tell: P
     """Choose the number of topics by the passages of the corpus, if this was asked for."""
     if options.num_topics != "auto":
         return None
-    if processes.count() > 1:
-        raise ValueError("num_topics='auto' works in one process only: call choose_num_topics before")
     return choose_num_topics(inputs.S, key=key, progress=tell)
 
 
@@ -250,6 +252,12 @@ def _plan(
     if max(numbers) > num_words:
         raise ValueError(f"num_topics={shown}, but there are only {num_words} words")
     restarts = options.restarts or presets.restarts(len(numbers))
+    num_columns = restarts * sum(numbers)
+    if options.combine == "reduced" and restarts > 1 and num_columns > merging.MOST_COLUMNS:
+        raise ValueError(
+            f"combine='reduced' groups {num_columns} columns, at most {merging.MOST_COLUMNS} are possible: "
+            "choose fewer restarts or topics"
+        )
     settings = {
         **inputs.record["settings"],
         "preset": options.preset,

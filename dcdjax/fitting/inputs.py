@@ -100,7 +100,8 @@ def _warn_of_other_counting(preset: str, counting: Mapping[str, Any]) -> None:
     """Warn if a preset was asked for whose counting differs from that of the counts at hand."""
     if preset == "default":
         return
-    expected = {name: presets.counting(preset)[name] for name in ("window", "distance_weighting")}
+    # What a token is can be seen in text only, not in lists of tokens.
+    expected = {name: value for name, value in presets.counting(preset).items() if name != "tokens"}
     if any(counting.get(name) != value for name, value in expected.items()):
         shown = ", ".join(f"{name}={counting.get(name)!r}" for name in expected)
         wanted = ", ".join(f"{name}={value!r}" for name, value in expected.items())

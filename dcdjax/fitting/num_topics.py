@@ -33,6 +33,8 @@ LEAST_PASSAGES = 40
 _PATIENCE = 3
 # The part of P(word | document) that comes from the frequencies of words alone: no word is impossible.
 _BACKGROUND = 0.1
+# Held-out words that are predicted at a time, so that their topics take little memory.
+_ENTRIES_AT_ONCE = 1 << 14
 # As in the presets for text.
 _TOL, _MAX_STEPS = 3e-2, 200
 
@@ -232,9 +234,12 @@ def _likelihood(
     topics = np.where(sums > 0, topics / np.where(sums > 0, sums, 1), 1 / num_topics)
     of_topic = frequencies[:, None] * W
     of_topic /= np.maximum(of_topic.sum(axis=0), np.finfo(float).tiny)
-    predicted = np.einsum("ij,ij->i", topics[asked.row], of_topic[asked.col])
-    alone = (frequencies / frequencies.sum())[asked.col]
-    return float(np.log((1 - _BACKGROUND) * predicted + _BACKGROUND * alone).mean())
+    alone, total = frequencies / frequencies.sum(), 0.0
+    for start in range(0, asked.nnz, _ENTRIES_AT_ONCE):
+        rows, columns = (index[start : start + _ENTRIES_AT_ONCE] for index in (asked.row, asked.col))
+        predicted = np.einsum("ij,ij->i", topics[rows], of_topic[columns])
+        total += float(np.log((1 - _BACKGROUND) * predicted + _BACKGROUND * alone[columns]).sum())
+    return total / max(asked.nnz, 1)
 
 
 def _stability(

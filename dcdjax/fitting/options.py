@@ -73,9 +73,10 @@ def check_options(
     num_topics, restarts = settings["num_topics"], settings["restarts"]
     max_steps = checks.whole("max_steps", settings["max_steps"], 1)
     restarts = None if restarts is None else checks.whole("restarts", restarts, 1)
-    if num_topics == "auto" and not counts_are_known:
+    is_auto = isinstance(num_topics, str) and num_topics == "auto"
+    if is_auto and not counts_are_known:
         raise ValueError("num_topics='auto' needs the passages of a corpus, but S was not made from counts")
-    if num_topics is not None and num_topics != "auto":
+    if num_topics is not None and not is_auto:
         num_topics = _check_num_topics(num_topics)
     checks.choice("combine", combine, get_args(Combine))
     if combine != "consensus" and isinstance(num_topics, tuple) and len(num_topics) > 1:

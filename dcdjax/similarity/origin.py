@@ -21,7 +21,8 @@ class Origin:
       num_different: the number of different words of the corpus, if known.
       passages: which words stand in the same passages, see `Counts.passages`; None if it is not known.
       counting: the options of `count`.
-      weighting: the options of `from_counts`, and for PPMI "log_sum", the log of sum_j margin_j^alpha.
+      weighting: the name of the weighting, the options of PPMI, and "log_sum", the log of
+        sum_j margin_j^alpha.
       phrases: the phrases that were joined, with count and score, see `Counts.phrases`.
     """
 

@@ -188,18 +188,22 @@ def _read_delimited(file: Path, text: str | Sequence[str] | None) -> Iterator[tu
     import duckdb  # takes a while to import
 
     path = os.fspath(file).replace("'", "''")
-    # The first row is the header, unless columns are asked for by number.
+    tab = ", delim='\t'" if _ending(file) == ".tsv" else ""
     asked = [text] if isinstance(text, str) else list(text or [""])
-    header = not all(map(_UNNAMED.fullmatch, asked))
-    options = f"header={header}, all_varchar=true" + (", delim='\t'" if _ending(file) == ".tsv" else "")
-    source = f"read_csv('{path}', {options})"
     try:
         with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
             connection.execute("SET enable_progress_bar = false")
-            described = connection.execute(f"SELECT * FROM {source} LIMIT 0").description or []  # noqa: S608
-            columns = [entry[0] for entry in described]
-            hint = f'; without a header, they are "column0" to "column{len(columns) - 1}"'
-            wanted = _chosen(text, columns, str(file), hint)
+            sources, columns = [], []
+            for header in (True, False):
+                sources.append(f"read_csv('{path}', header={header}, all_varchar=true{tab})")
+                described = connection.execute(f"SELECT * FROM {sources[-1]} LIMIT 0").description or []  # noqa: S608
+                columns.append([entry[0] for entry in described])
+            # The first row is the header, unless columns are asked for by number, which it does not have.
+            by_number = all(map(_UNNAMED.fullmatch, asked)) and not set(asked) <= set(columns[0])
+            source, known = sources[by_number], columns[by_number]
+            first, last = columns[1][0], columns[1][-1]
+            hint = "" if by_number else f'; without a header, they are "{first}" to "{last}"'
+            wanted = _chosen(text, known, str(file), hint)
             names = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
             cursor = connection.execute(f"SELECT {names} FROM {source}")  # noqa: S608
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):

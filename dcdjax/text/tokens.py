@@ -79,7 +79,7 @@ def read(
       documents: a document is a "line", a "paragraph" (up to an empty line), a whole "file" (or item of an
         iterable), or the "corpus". A list of tokens and the start of a file begin a document, unless the
         corpus is one document. "auto" is a line, or a paragraph if lines are hard-wrapped, with a warning.
-      tokens: "words" finds the words, see `splitting.words.words_of`. "blanks" takes what stands between
+      tokens: "words" finds the words, see `words.words_of`. "blanks" takes what stands between
         blanks as it is, and allows blanks in the tokens of lists. Default: "words", unless there is a pattern
         or a tokenizer. If you pass "words" with a tokenizer, its tokens without a letter are left out.
       lowercase: convert tokens to lower case. Default: only words that `tokens="words"` finds in text.
@@ -132,6 +132,8 @@ def read(
     lower = kind == "words" if lowercase is None else bool(lowercase)
     splitter = Splitter(documents, kind == "words", lower, bool(lowercase), compiled)
     blocks = _blocks(splitter, items, memory, progress)
+    # Tokens of lists are converted only if this was asked for.
+    lower = lower if texts else bool(lowercase)
     return Reading(blocks, documents, kind, lower, is_text=bool(texts))
 
 

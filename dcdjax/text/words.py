@@ -64,6 +64,16 @@ def blank_tags(content: bytes) -> bytes:
     return _TAG.sub(lambda found: b" " * len(found[0]), content)
 
 
+def normalized(text: str) -> str:
+    """Return text with its letters, apostrophes and hyphens as `words_of` returns them.
+
+    Example:
+      >>> normalized("don\u2019t e\u0301cole")
+      "don't école"
+    """
+    return unicodedata.normalize("NFC", text.translate(_patterns()[1]))
+
+
 def words_of(text: str, lowercase: bool) -> list[str]:
     r"""Return the words of a piece of text that stood between two blanks.
 
@@ -81,9 +91,9 @@ def words_of(text: str, lowercase: bool) -> list[str]:
     if len(text) > 1 and text.isalpha() and "\u02bc" not in text and "\u0640" not in text:
         words = [unicodedata.normalize("NFC", text)]
     else:
-        pattern, replaced = _patterns()
+        pattern, _ = _patterns()
         if not text.isascii():
-            text = unicodedata.normalize("NFC", text.translate(replaced))
+            text = normalized(text)
         if _MAY_HAVE_NO_WORDS.search(text):
             text = _NO_WORDS.sub(" ", text)
         words = pattern.findall(text.replace("_", " "))

@@ -92,3 +92,13 @@ def test_other_lists_are_another_run(mine, tmp_path):
     mine.write_text("The\nnever")
     with pytest.raises(ValueError, match="drop_lists"):
         dcdjax.fit(texts, drop=mine, **options)
+
+
+def test_words_to_drop_and_phrases_are_compared_as_the_text_is_read():
+    counts = count(["We don't drop cafe\u0301 noir"], drop=["don\u2019t"], phrases=["caf\u00e9 noir"])
+    assert set(counts.words) == {"café noir", "drop", "we"}
+    lists = [["The", "New", "York", "the"]]
+    counts = count(lists, drop=["The"], phrases=["New York"])
+    assert set(counts.words) == {"New York", "the"}
+    assert counts.settings["lowercase"] is False
+    assert set(count(lists, drop=["The"], lowercase=True).words) == {"new", "york"}

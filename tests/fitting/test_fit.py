@@ -51,6 +51,13 @@ def test_planted_themes_are_found(learned):
     assert tops == {frozenset(words.split()) for words in THEMES.values()}
 
 
+@pytest.mark.usefixtures("unchecked_annotations")
+def test_an_array_of_numbers_of_topics_is_taken():
+    numbers: Any = np.array([2, 3])
+    embedding = fit(sentences(), num_topics=numbers, restarts=1, window=5, progress=False)
+    assert embedding.starts == (2, 3)
+
+
 def test_the_words_of_topics_hold_together(learned):
     topics = learned.topics(6)
     for topic in topics:
@@ -746,6 +753,24 @@ def test_an_interruption_after_some_starts_keeps_those(monkeypatch):
     assert stopped.record["interrupted"]
     # One that had hardly begun would blur what the other learned.
     assert stopped.W.shape == (12, 3)
+
+
+def test_an_interruption_before_the_starts_with_many_topics(monkeypatch):
+    finished, solution = [], scheduler.Worker.solution
+    monkeypatch.setattr(
+        scheduler.Worker, "solution", lambda worker: (finished.append(worker.number), solution(worker))[1]
+    )
+
+    def interrupt(stage, done, total, unit, detail=""):
+        if stage == "solving" and len(finished) >= 2:
+            raise KeyboardInterrupt
+
+    S = random_S(np.random.default_rng(0), 12)
+    options: Any = {"num_topics": (2, 9), "key": 0, "tol": 0.05, "restarts": 2, "devices": DEVICES[:1]}
+    with pytest.warns(NotConvergedWarning, match="interrupted after 2 of 4 starts"):
+        stopped = fit(S, progress=interrupt, **options)
+    assert stopped.starts == (2, 2)
+    assert [level.num_topics for level in stopped.levels] == [2, 4]  # not more subtopics than columns
 
 
 @pytest.mark.parametrize("key", range(6))

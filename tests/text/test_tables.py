@@ -70,6 +70,15 @@ def test_a_file_without_a_header(tmp_path, ending):
         count(path)
 
 
+def test_columns_that_are_called_as_if_there_were_no_header(tmp_path):
+    path = tmp_path / "news.csv"
+    pd.DataFrame({"column1": TITLES, "column2": BODIES}).to_csv(path, index=False)
+    assert words(path, text="column1") == words([title.split() for title in TITLES])
+    pd.DataFrame({f"name{n}": BODIES for n in range(12)}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r'; without a header, they are "column00" to "column11"$'):
+        count(path)
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_frames_and_their_columns(make):
     frame = make({"title": TITLES, "body": BODIES})
