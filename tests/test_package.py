@@ -54,17 +54,17 @@ def test_readme_is_short():
 def test_readme_ten_lines_learn_and_answer(tmp_path, cached):
     [code] = blocks(README)
     assert len(code.strip().splitlines()) <= 10
-    lines = run_pages({"README.md": code}, tmp_path, cached)["README.md"].splitlines()
+    near, why, _ = run_pages({"README.md": code}, tmp_path, cached)["README.md"].split("]\n", 2)
     [corpus] = Path(cached["DCDJAX_CACHE"]).rglob("*.txt")
     assert len(corpus.read_text().split()) > 500_000
-    nearest = re.findall(r"'(\w+)', 0", lines[0])
+    nearest = re.findall(r"'(\w+)', 0", near)
     # Which packages are installed decides which of these it is.
     concurrent = (
         "lock locks locked unlocked acquire acquired wait waiting wake awaited coroutines threads notify"
     )
     assert len(set(concurrent.split()) & set(nearest)) >= 3
-    assert "lock" in lines[1]
-    assert len(dcdjax.Embedding.load(tmp_path / "python-words")) > 7000
+    assert "lock" in why
+    assert len(dcdjax.Embedding.load(tmp_path / "python-words")) > 6000
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
 
 
@@ -80,7 +80,9 @@ def test_pages_run_as_they_are(tmp_path, cached):
     assert solving[0].startswith("CONVERGED after")
     assert solving[-2:] == ["5 topics are needed", "[0, 1, 2, 3]"]
     assert len(re.findall(r"\('\S+', 0\.\d+\)", printed["counting.md"])) == 5
-    assert printed["words-and-topics.md"].startswith("Embedding(1000 words, 40 topics, of python-docs)")
+    assert printed["words-and-topics.md"].startswith(
+        "Embedding(1000 words, 20 topics of 40 columns, learned from python-docs)"
+    )
     assert (tmp_path / "report.html").exists()
     assert printed["devices-and-processes.md"] == "CONVERGED\n"
     assert printed["checkpoints.md"] == "True\n"

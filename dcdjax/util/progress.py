@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import tqdm.auto
 
 # A remark takes the place of the speed, which the time left tells too: both do not fit 80 columns.
@@ -117,7 +116,7 @@ def as_progress(progress: Progress | bool | None, stack: ExitStack) -> Progress:
 # --- The steps that a solve will take -----------------------------------------------------------------
 
 
-def expected_steps(changes: np.ndarray, tol: float, max_steps: int) -> int | None:
+def expected_steps(changes: Any, tol: float, max_steps: int) -> int | None:
     """Estimate after how many steps the relative change of W reaches the tolerance.
 
     The change falls nearly as a power of the number of steps: on texts, about as t^-1.3. So a line is fitted
@@ -133,10 +132,13 @@ def expected_steps(changes: np.ndarray, tol: float, max_steps: int) -> int | Non
       The number of all steps, at most `max_steps`, or None if there are too few changes to tell.
 
     Example:
+      >>> import numpy as np
       >>> changes = np.arange(1, 11) ** -1.5
       >>> expected_steps(changes, 1e-3, 500), expected_steps(changes[:3], 1e-3, 500)
       (100, None)
     """
+    import numpy as np  # the built-in corpus is read without it
+
     if not tol > 0:
         return max_steps
     taken = len(changes)

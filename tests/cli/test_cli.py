@@ -743,7 +743,7 @@ def test_demo_learns_and_says_what_to_try_next(tmp_path, cached):
         "lock locks locked unlocked acquire acquired wait waiting wake awaited coroutines threads notify"
     )
     assert len(set(concurrent.split()) & set(thread.split())) >= 3
-    topics = done.stdout.split("most coherent topics of the first start")[1].split("\n\n")[0].splitlines()[1:]
+    topics = done.stdout.split("Topics: share of the text, first words\n")[1].split("\n\n")[0].splitlines()
     assert len(topics) == 8
     assert "Why are they similar?" in done.stdout
     embedding = Embedding.load(tmp_path / "dcdjax-demo")

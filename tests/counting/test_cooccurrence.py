@@ -343,7 +343,8 @@ def watch():
         time.sleep(0.005)
 
 threading.Thread(target=watch, daemon=True).start()
-counts = count(texts(), window=3, max_words=None, tokens='blanks', min_count=1, memory=512 << 20)
+options = dict(window=3, distance_weighting="flat", max_words=None, tokens="blanks", min_count=1)
+counts = count(texts(), memory=512 << 20, **options)
 print(max(seen) - seen[0], len(counts.words), counts.matrix.nnz, counts.matrix.sum())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

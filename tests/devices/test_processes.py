@@ -329,12 +329,18 @@ S = similarity.load({str(matrix)!r}, mapped=True)
 for array in (S.matrix.data, S.matrix.indices):
     while not isinstance(array, mmap.mmap):
         array = array.base
-asked, rows = [], similarity.Similarity.rows
-similarity.Similarity.rows = lambda self, first, step: asked.append((first, step)) or rows(self, first, step)
+asked, kind = [], type(S.matrix)
+get = kind.__getitem__
+def noted(self, key):
+    if self is S.matrix:
+        asked.append((key.start, key.step))
+    return get(self, key)
+kind.__getitem__ = noted
 from dcdjax.devices import sharding
 sharding.CHUNK_BYTES = processes.CHUNK_BYTES = 1000  # gathered and sent in several pieces
 parts = dcdjax.prepare(S, dtype=np.float64)
 assert asked == [(rank, 2)], asked
+kind.__getitem__ = get
 (segments,) = parts.pieces
 (shard,) = segments.values.addressable_shards
 own = similarity.load({str(matrix)!r}).matrix[rank::2]

@@ -504,7 +504,8 @@ def test_bars_are_shown_on_a_terminal():
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     code = (
         "import dcdjax, numpy as np\n"
-        "text = [' '.join(np.random.default_rng(n).permutation(list('abcdef'))) for n in range(200)]\n"
+        "words = ['ay', 'bee', 'cee', 'dee', 'ee', 'eff']\n"
+        "text = [' '.join(np.random.default_rng(n).permutation(words)) for n in range(200)]\n"
         "dcdjax.fit(text, num_topics=2, key=0, restarts=2, tol=1.0)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=child, stdout=child)

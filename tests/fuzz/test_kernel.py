@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 40))
+NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 20))
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 CHILD = """

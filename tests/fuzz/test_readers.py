@@ -33,7 +33,7 @@ from dcdjax.checkpoints.checkpoint_files import CheckpointError, CheckpointWarni
 from dcdjax.devices import sweeps
 from dcdjax.util import matrix_files, store
 
-NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 40))
+NUM_EXAMPLES = int(os.environ.get("DCDJAX_FUZZ_EXAMPLES", 20))
 # Far above what the files here need, far below what a lying size would take.
 MAX_SECONDS, MAX_BYTES = 20, 1 << 30
 CORPUS = ["tea cup tea", "cup tea", "sail ship", "ship sail sea"]
