@@ -70,7 +70,8 @@ def check_options(
       ValueError, TypeError: naming the option.
     """
     settings = presets.settings(preset, chosen, counts_are_known=counts_are_known)
-    num_topics, restarts = settings["num_topics"], settings["restarts"]
+    num_topics: Any = settings["num_topics"]
+    restarts = settings["restarts"]
     max_steps = checks.whole("max_steps", settings["max_steps"], 1)
     restarts = None if restarts is None else checks.whole("restarts", restarts, 1)
     is_auto = isinstance(num_topics, str) and num_topics == "auto"
