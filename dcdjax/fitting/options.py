@@ -70,18 +70,16 @@ def check_options(
       ValueError, TypeError: naming the option.
     """
     settings = presets.settings(preset, chosen, counts_are_known=counts_are_known)
-    num_topics: Any = settings["num_topics"]
-    restarts = settings["restarts"]
+    num_topics, restarts = settings["num_topics"], settings["restarts"]
     max_steps = checks.whole("max_steps", settings["max_steps"], 1)
     restarts = None if restarts is None else checks.whole("restarts", restarts, 1)
     is_auto = isinstance(num_topics, str) and num_topics == "auto"
     if is_auto and not counts_are_known:
         raise ValueError("num_topics='auto' needs the passages of a corpus, but S was not made from counts")
-    if num_topics is not None and not is_auto:
-        num_topics = _check_num_topics(num_topics)
+    numbers: Any = num_topics if num_topics is None or is_auto else _check_num_topics(num_topics)
     checks.choice("combine", combine, get_args(Combine))
-    if combine != "consensus" and isinstance(num_topics, tuple) and len(num_topics) > 1:
-        raise ValueError(f"combine={combine!r} needs one number of topics, got {num_topics}")
+    if combine != "consensus" and isinstance(numbers, tuple) and len(numbers) > 1:
+        raise ValueError(f"combine={combine!r} needs one number of topics, got {numbers}")
     checks.choice("start", settings["start"], get_args(Start))
     tol, smoothing = settings["tol"], settings["smoothing"]
     if not np.isfinite(tol):
@@ -95,7 +93,7 @@ def check_options(
     given_weighting = {} if chosen["weighting"] is None else {"weighting": chosen["weighting"]}
     return Options(
         preset=preset,
-        num_topics=num_topics,
+        num_topics=numbers,
         start=settings["start"],
         restarts=restarts,
         combine=combine,
