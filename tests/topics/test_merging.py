@@ -53,7 +53,7 @@ def test_cuts_are_those_of_ward_and_lie_within_each_other(seed):
     tree = scipy.cluster.hierarchy.linkage(distances, "ward")
     for number, groups in zip(numbers, cuts, strict=True):
         # Not `fcluster`, which leaves too few groups in SciPy 1.13.0.
-        right = scipy.cluster.hierarchy.cut_tree(tree, n_clusters=number).ravel()
+        right = scipy.cluster.hierarchy.cut_tree(tree, n_clusters=[number]).ravel()
         assert groups.max() + 1 == number
         assert partition(groups) == partition(right)
     for coarse, fine in itertools.pairwise(cuts):
